@@ -1,7 +1,6 @@
 """Costs and gaps on a folder of benchmark files, each solved by itself: per file and in total.
 
-    python benchmarks/files.py ../shared/instances/cvrplib --seconds 10 60 [--policy PATH] [--device
-cpu]
+    python benchmarks/files.py instances/cvrplib --seconds 10 60 [--policy PATH] [--device cpu]
 
 Best known costs come from the folder's optima.json or best_known.json. Files that cannot be read
 are listed with the reason and count nowhere; every plan is verified. `--attempts` bounds the search
@@ -12,23 +11,29 @@ the rest, with `--polish` the best plans are polished, both as in `rhumb solve`.
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from strategies import strategy_of
 
-from rhumbline import api
+from rhumbline import pipeline
 from rhumbline.errors import InputError, MissingExtra
-from rhumbline.formats import INSTANCE_READERS, read
+from rhumbline.files import read, reader_suffixes
 from rhumbline.problems import PROBLEMS
 from rhumbline.search.after_search import AfterSearch, solve_task
 from rhumbline.search.driver import Budget
 from rhumbline.search.solution import Solution
-from rhumbline.search.strategies import default_strategy_for_task
+from rhumbline.search.strategies import build_strategy, default_strategy_for_task
 
-ENDINGS = {*INSTANCE_READERS, ".txt", ""}  # job shops come with any ending or none
+ENDINGS = {*reader_suffixes(), ".txt", ""}  # job shops come with any ending or none
 TABLES = ("optima.json", "best_known.json")
 HEADER = "| file | size | best known | cost | gap | attempts | seconds |"
+
+
+def strategy_of(text: str) -> Any:
+    """Return the strategy of a name with settings behind `+`."""
+    name, *settings = text.split("+")
+    return build_strategy(name, settings)
 
 
 def readable(folder: Path) -> list[object]:
@@ -52,8 +57,8 @@ def solved(
     """The verified solution of one instance within the budget, by a strategy or the usual one;
     encoding is free.
     """
-    device = api.find_device(args.device)
-    ((_, task),) = api.make_tasks(
+    device = pipeline.find_device(args.device)
+    ((_, task),) = pipeline.make_tasks(
         [instance], policies, seed=args.seed, device=device, engine="auto", augment=args.augment
     )
     finish = AfterSearch(polish=args.polish, then=None if budget.seconds is None else args.then)
@@ -71,7 +76,8 @@ def row(solution: Solution) -> str:
     known = "" if gap is None else f"{instance.best_known:g}"
     shown = solution.unmet or ("" if gap is None else f"{gap:.2%}")
     cost = f"{solution.cost:g}" if instance.has_integer_costs else f"{solution.cost:.4f}"
-    return f"| {instance.name} | {size} | {known} | {cost} | {shown} | {solution.attempts} | {solution.seconds:.1f} |"
+    spent = f"{solution.attempts} | {solution.seconds:.1f}"
+    return f"| {instance.name} | {size} | {known} | {cost} | {shown} | {spent} |"
 
 
 def total(solutions: list[Solution], budget: Budget) -> str:
@@ -82,7 +88,8 @@ def total(solutions: list[Solution], budget: Budget) -> str:
         else "no gaps"
     )
     attempts = np.mean([s.attempts for s in solutions])
-    return f"{budget.seconds:g} s: {len(solutions)} files, {len(gaps)} with a gap: {mean}; {attempts:.0f} attempts each"
+    counts = f"{len(solutions)} files, {len(gaps)} with a gap"
+    return f"{budget.seconds:g} s: {counts}: {mean}; {attempts:.0f} attempts each"
 
 
 def main() -> None:
@@ -107,12 +114,13 @@ def main() -> None:
         strategy_of(args.search)  # refuse before any work
     instances = readable(args.folder)
     try:
-        for problem in api.problem_names(instances):
+        for problem in {instance.problem for instance in instances}:
             AfterSearch(polish=args.polish, then=args.then).check(problem, Budget(seconds=1.0))
     except (InputError, MissingExtra) as error:
         raise SystemExit(str(error)) from error
-    policies = api.load_policies(instances, args.policy)
-    device = api.find_device(args.device)
+    loaded = pipeline.load_policies(instances, args.policy)
+    policies = {problem: one.policy for problem, one in loaded.items()}
+    device = pipeline.find_device(args.device)
     where = (
         torch.cuda.get_device_name()
         if device.type == "cuda"

@@ -1,7 +1,6 @@
-"""Make `bakery80.vrp`: a bakery at the edge of a valley delivers crates to 80 shops, in two towns
-and along a road.
+"""Make `bakery80.vrp`: a bakery delivers crates to 80 shops, in two towns and along a road.
 
-Run `python examples/make_bakery.py` from the project's root; it writes the same file each time.
+Run `python examples/make_bakery.py` from the project's root. Its output is always the same.
 """
 
 from pathlib import Path
@@ -10,7 +9,8 @@ import numpy as np
 
 from rhumbline.problems.cvrp import CVRPInstance
 
-SEED, CAPACITY = 1733, 90
+SEED = 1733
+CAPACITY = 90  # crates
 BAKERY = (80, 420)
 TOWNS = ((420, 640, 26), (760, 300, 30))  # x, y and number of shops
 ROAD = 24  # shops along it
@@ -20,7 +20,7 @@ PROVENANCE = (
 
 
 def shops(rng: np.random.Generator) -> np.ndarray:
-    """Different whole places on the map, shuffled so that their order says nothing."""
+    """Return positions in whole numbers, shuffled so that their order has no meaning."""
     towns = [rng.normal((x, y), 70, (count, 2)) for x, y, count in TOWNS]
     x = rng.uniform(100, 980, ROAD)
     road = np.stack([x, 420 + 120 * np.sin(x / 160) + rng.normal(0, 12, ROAD)], axis=1)
@@ -28,7 +28,7 @@ def shops(rng: np.random.Generator) -> np.ndarray:
 
 
 def bakery() -> CVRPInstance:
-    """The instance: most shops take a few crates, every eighth a lot."""
+    """Return the instance: most shops take a few crates, every eighth many."""
     rng = np.random.default_rng(SEED)
     xy = np.concatenate([[BAKERY], shops(rng)]).astype(float)
     crates = np.where(
@@ -42,7 +42,7 @@ def bakery() -> CVRPInstance:
 
 
 def text(instance: CVRPInstance) -> str:
-    """The file: the bakery is node 1."""
+    """Return the text of the file; the bakery is node 1."""
     assert instance.xy is not None
     head = {
         "NAME": instance.name,

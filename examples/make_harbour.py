@@ -1,6 +1,6 @@
 """Make `harbour100.tsp`: 100 cities along a bay, in three towns behind it and scattered inland.
 
-Run `python examples/make_harbour.py` from the project's root; it writes the same file each time.
+Run `python examples/make_harbour.py` from the project's root. Its output is always the same.
 """
 
 from pathlib import Path
@@ -11,20 +11,22 @@ from rhumbline.formats.tsplib import write_tsp
 from rhumbline.problems.tsp import TSPInstance
 
 SEED = 1514
-COAST, INLAND = 40, 24
+COAST = 40  # cities on the shore
+INLAND = 24  # cities behind it, outside towns
 TOWNS = ((230, 760, 12), (560, 850, 10), (840, 700, 14))  # x, y and number of cities
-PROVENANCE = "made for rhumbline by examples/make_harbour.py (seed 1514), Apache-2.0; bay, three towns, hinterland"
+PROVENANCE = (
+    "made for rhumbline by examples/make_harbour.py (seed 1514), Apache-2.0; "
+    "bay, three towns, hinterland"
+)
 
 
 def coast_height(x: np.ndarray) -> np.ndarray:
-    """Height of the shore above the lower edge: a bay that opens downwards, with ripples."""
+    """Return the height of the shore above the lower edge: a bay open downwards, with ripples."""
     return 150 + 330 * np.exp(-(((x - 480) / 190) ** 2)) + 25 * np.sin(x / 45)
 
 
 def candidates(rng: np.random.Generator) -> np.ndarray:
-    """More cities than needed of each kind, all on land: [rows, 3] of x, y and the kind's
-    number.
-    """
+    """Return more cities than needed of each kind, all on land: [rows, 3] of x, y and kind."""
     x = rng.uniform(10, 990, 400)
     shore = np.stack([x, coast_height(x) + rng.normal(0, 9, 400), np.zeros(400)], axis=1)
     x, y = rng.uniform(10, 990, (2, 400))
@@ -36,9 +38,10 @@ def candidates(rng: np.random.Generator) -> np.ndarray:
     return np.rint(np.concatenate([shore, inland, *towns]))
 
 
-def apart(rows: np.ndarray, wanted: list[int], gap: float = 12.0) -> np.ndarray:
-    """The first rows of each kind that keep their distance from all rows taken before: [cities,
-    2].
+def select(rows: np.ndarray, wanted: list[int], gap: float = 12.0) -> np.ndarray:
+    """Return the first rows of each kind that keep a distance to all selected before.
+
+    `wanted` has a number for each kind; the result is [cities, 2].
     """
     taken: list[np.ndarray] = []
     left = list(wanted)
@@ -52,9 +55,10 @@ def apart(rows: np.ndarray, wanted: list[int], gap: float = 12.0) -> np.ndarray:
 
 
 def harbour() -> TSPInstance:
-    """The instance; its cities are shuffled so that their order says nothing."""
+    """Return the instance; its cities are shuffled so that their order has no meaning."""
     rng = np.random.default_rng(SEED)
-    xy = apart(candidates(rng), [COAST, INLAND, *(count for _, _, count in TOWNS)])
+    wanted = [COAST, INLAND, *(count for _, _, count in TOWNS)]
+    xy = select(candidates(rng), wanted)
     return TSPInstance("harbour100", "EUC_2D", xy=rng.permutation(xy))
 
 

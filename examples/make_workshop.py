@@ -1,9 +1,8 @@
 """Make `workshop12.jsp`: a day of 12 orders in a joinery with 8 machines, in minutes.
 
-Every order is sawn first and packed last; in between most are planed, milled and drilled in some
-order, and all are sanded, some twice. So jobs differ in length, leave machines out and come back to
-one. Run `python examples/make_workshop.py` from the project's root; it writes the same file each
-time.
+Every order is sawn first and packed last. In between, most are planed, milled and drilled in some
+order, and all are sanded, some twice. Jobs therefore differ in length, skip machines and revisit
+one. Run `python examples/make_workshop.py` from the project's root. Its output is always the same.
 """
 
 from pathlib import Path
@@ -21,7 +20,7 @@ FINISHES = ((SAND, PAINT), (SAND, GLUE, SAND), (GLUE, SAND, PAINT))
 
 
 def order(rng: np.random.Generator) -> tuple[int, ...]:
-    """The machines that one order visits."""
+    """Return the machines that one order visits."""
     shaping = [
         machine for machine in rng.permutation([PLANE, MILL, DRILL]).tolist() if rng.random() < 0.8
     ]
@@ -29,7 +28,7 @@ def order(rng: np.random.Generator) -> tuple[int, ...]:
 
 
 def workshop() -> JSSPInstance:
-    """All orders; times are around those of the machine."""
+    """Return the instance; times vary around the typical time of the machine."""
     rng = np.random.default_rng(SEED)
     machines = tuple(order(rng) for _ in range(ORDERS))
     durations = tuple(
@@ -39,5 +38,8 @@ def workshop() -> JSSPInstance:
 
 
 if __name__ == "__main__":
-    made = f"made for rhumbline by examples/make_workshop.py (seed {SEED}), Apache-2.0; joinery, times in minutes"
-    write_jsp(Path(__file__).with_name("workshop12.jsp"), workshop(), made)
+    provenance = (
+        f"made for rhumbline by examples/make_workshop.py (seed {SEED}), Apache-2.0; "
+        "joinery, times in minutes"
+    )
+    write_jsp(Path(__file__).with_name("workshop12.jsp"), workshop(), provenance)

@@ -1,10 +1,6 @@
 """The promises of the README, run."""
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -30,24 +26,26 @@ def test_the_python_example_runs(
 def test_the_example_of_a_strategy_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The strategy of docs/search.md solves the demo as it stands; with jaxtyping's checks, so
-    its shapes are right.
+    """The strategy of docs/extend/strategy.md solves the demo as it stands; with jaxtyping's
+    checks, so its shapes are right.
     """
     monkeypatch.chdir(ROOT)
-    text = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "extend" / "strategy.md").read_text(encoding="utf-8")
     code = next(
         block
         for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
         if "class Nearby" in block
     )
-    exec(compile(code, "search.md", "exec"), {"__name__": "example"})
+    exec(compile(code, "strategy.md", "exec"), {"__name__": "example"})
     assert 5191 <= float(capsys.readouterr().out.split()[-1]) < 1.05 * 5191
 
 
 def test_every_file_that_is_named_is_there() -> None:
     """Links and commands of the README point at files of the repository."""
     links = [x for x in re.findall(r"\]\(([^)]+)\)", README) if not x.startswith("http")]
-    named = re.findall(r"\b((?:benchmarks|recipes|examples|docs)/[\w./-]+\.\w+)", README)
+    named = re.findall(
+        r"\b((?:benchmarks|recipes|examples|docs|tools|research)/[\w./-]+\.\w+)", README
+    )
     missing = [x for x in links + named if not (ROOT / x).exists()]
     assert not missing
 
@@ -61,19 +59,3 @@ def test_the_make_targets_exist() -> None:
         word for line in re.findall(r"\bmake ((?:\w+ ?)+)", README) for word in line.split()[:2]
     }
     assert {"demo", "test", "check"} <= used & targets
-
-
-def test_tables_of_gaps_are_those_of_the_ledger(tmp_path: Path) -> None:
-    """Nobody edits them by hand: the script that makes them leaves the pages as they are."""
-    pages = [ROOT / "README.md", ROOT / "docs" / "gaps.md", ROOT / "docs" / "search.md"]
-    copies = [Path(shutil.copy(page, tmp_path)) for page in pages]
-    command = [
-        sys.executable,
-        str(ROOT / "benchmarks" / "gaps.py"),
-        str(ROOT / "docs" / "gaps.jsonl"),
-        *map(str, copies),
-    ]
-    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert [copy.read_text(encoding="utf-8") for copy in copies] == [
-        page.read_text(encoding="utf-8") for page in pages
-    ]

@@ -1,3 +1,1 @@
-"""Measuring: suites of instances and methods in TOML, results as lines of JSON, tables and
-figures made of those.
-"""
+"""Benchmarks: suites of instances and methods, results as JSON lines, tables and figures."""

@@ -2,9 +2,10 @@
 
 Each solver uses one thread. Its library is loaded at the first use.
 
-A solver returns the actions of a plan: the cities of a TSP tour; the customers of CVRP routes, with
-0 between routes; for the JSSP 0, then the job of each decision. `Problem.decode` builds the plan
-from them. The plan checks itself and computes its cost, as for all other methods.
+A solver returns the actions of a plan. For the TSP these are the cities of the tour, for the CVRP
+the customers with 0 between routes. For the JSSP they are 0, then the job of each decision.
+`Problem.decode` builds the plan from them. The plan checks itself and computes its cost, as for
+all other methods.
 """
 
 import shutil

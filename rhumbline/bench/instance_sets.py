@@ -19,7 +19,7 @@ from jaxtyping import Float
 from rhumbline.bench.reference_file import read_references
 from rhumbline.bench.suite import SetSpec
 from rhumbline.errors import InputError
-from rhumbline.formats import read_many
+from rhumbline.files import read_many
 from rhumbline.formats.safe_io import read_bytes
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.cvrp import CVRPInstance, cvrp_from_arrays, default_capacity

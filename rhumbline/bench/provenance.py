@@ -18,7 +18,7 @@ from rhumbline import __version__
 from rhumbline.bench.results import Result, field_text
 
 PACKAGE = Path(__file__).parents[1]
-LIBRARIES = ("torch", "numpy", "triton", "numba")  # that results depend on
+MEASURED_LIBRARIES = ("torch", "numpy", "triton", "numba")  # that results depend on
 
 
 def current_commit() -> str:
@@ -61,7 +61,7 @@ def run_git(*words: str) -> str | None:
 def library_versions() -> dict[str, str]:
     """Return the versions of rhumbline, of Python and of the libraries that results depend on."""
     versions = {"rhumbline": __version__, "python": platform.python_version()}
-    for name in LIBRARIES:
+    for name in MEASURED_LIBRARIES:
         try:
             versions[name] = version(name)
         except PackageNotFoundError:

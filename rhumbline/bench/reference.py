@@ -74,6 +74,10 @@ class ReferenceOptions:
     again: bool = False
     # The machine in words, by default its processor
     machine: str = ""
+    # Per instance, for solvers that take them; by default those of the reference solver
+    seconds: float | None = None
+    # A folder whose files of the same names are merged first
+    merge_from: Path | None = None
 
     @property
     def made_on(self) -> str:
@@ -110,29 +114,27 @@ def make_references(
     options: ReferenceOptions,
     *,
     limit: int | None = None,
-    seconds: float | None = None,
     folders: Mapping[str, str] | None = None,
-    made_elsewhere: Path | None = None,
 ) -> Iterator[ReferenceProgress]:
     """Solve the instances that the reference files of some sets lack, and yield the progress.
 
-    These are as many instances as the suite uses, or the first `limit`. `seconds` replaces the
-    budget per instance. Files of the same names in the folder `made_elsewhere` are merged first.
+    These are as many instances as the suite uses, or the first `limit`. `folders` holds what the
+    $NAMES in file patterns stand for.
     """
     specs = [spec for spec in specs if spec.reference]
     if not specs:
         raise InputError(f"suite '{suite.name}': no set that was asked for names a reference file")
     end = time.monotonic() + 60 * options.minutes
     for spec in specs:
-        solver = REFERENCE_SOLVERS[spec.problem].with_seconds(seconds)
+        solver = REFERENCE_SOLVERS[spec.problem].with_seconds(options.seconds)
         if options.minutes > 0:  # Merging files needs no solver.
             BASELINES[solver.solver].require()
         wanted = replace(spec, first=None) if limit else spec
         instance_set = load_set(wanted, suite.folder, folders, referenced=False)
         minutes_left = (end - time.monotonic()) / 60
         file = reference_path(spec, suite.folder)
-        if made_elsewhere:
-            merge_file(file, made_elsewhere / file.name)
+        if options.merge_from:
+            merge_file(file, options.merge_from / file.name)
         yield from fill_references(
             file,
             instance_set.instances[:limit],

@@ -212,7 +212,7 @@ class Column:
 
 
 GAP_TITLE = "gap (95 % interval)"  # "gap" if no row has an interval
-COLUMNS = (
+TABLE_COLUMNS = (
     Column("method", lambda row: row.method),
     Column("budget", lambda row: row.budget),
     Column("n", count_text),
@@ -233,7 +233,7 @@ def table_cells(rows: Sequence[TableRow], *, hardware: bool) -> list[list[str]]:
 
     The hardware is shown only if wanted. Other origins are shown only where a method has several.
     """
-    columns = [column for column in COLUMNS if is_shown(column, rows, hardware=hardware)]
+    columns = [column for column in TABLE_COLUMNS if is_shown(column, rows, hardware=hardware)]
     titles = [column_title(column, rows) for column in columns]
     lines = [[column.cell(row) for column in columns] for row in rows]
     if "commit" in titles:

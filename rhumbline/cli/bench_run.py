@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -149,11 +149,9 @@ def run_references(
     updates = make_references(
         suite,
         specs,
-        reference_options,
+        replace(reference_options, seconds=seconds, merge_from=elsewhere),
         limit=options.limit,
-        seconds=seconds,
         folders=options.folders,
-        made_elsewhere=elsewhere,
     )
     last: dict[Path, ReferenceProgress] = {}
     for filled in updates:

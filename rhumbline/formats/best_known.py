@@ -1,8 +1,12 @@
-"""Best known costs: `optima.json` or `best_known.json` beside the instances, a JSON object of names
-and numbers.
+"""Best known costs: from a JSON file beside the instances, or from the table of classic job shops.
 
-In place of a number there may be an object as JSPLIB has them, with an "optimum" or with "bounds"
-that have an "upper".
+The file is `optima.json` or `best_known.json`: an object of instance names and costs. In place of a
+cost there may be an object as JSPLIB has them, with "optimum" or with "bounds" that have "upper".
+
+The table serves job shops without such a file. Its makespans are optimal, or the least upper bound
+that JSPLIB lists. Sources: Fisher & Thompson 1963 (ft), Lawrence 1984 (la), Adams, Balas & Zawack
+1988 (abz), Applegate & Cook 1991 (orb), Storer, Wu & Vaccari 1992 (swv), Yamada & Nakano 1992 (yn),
+Taillard 1993 (ta). The package holds only these numbers, not the instances.
 """
 
 import json
@@ -12,16 +16,36 @@ from typing import cast
 
 from rhumbline.errors import InputError
 from rhumbline.formats.safe_io import read_bytes
-from rhumbline.problems.jssp import JSSPInstance
+from rhumbline.problems.jssp.instance import JSSPInstance
 
 BEST_KNOWN_FILES = ("optima.json", "best_known.json")
+COST_LIMIT = 1e18  # costs stay below it
+
+# Keyed by jobs and machines: an unrelated file called la01 must also have the size of la01.
+CLASSIC_MAKESPANS = {
+    (6, 6): "ft06 55",
+    (10, 5): "la01 666 la02 655 la03 597 la04 590 la05 593",
+    (15, 5): "la06 926 la07 890 la08 863 la09 951 la10 958",
+    (20, 5): "ft20 1165 la11 1222 la12 1039 la13 1150 la14 1292 la15 1207",
+    (10, 10): "ft10 930 abz5 1234 abz6 943 la16 945 la17 784 la18 848 la19 842 la20 902 "
+    "orb01 1059 orb02 888 orb03 1005 orb04 1005 orb05 887 orb06 1010 orb07 397 orb08 899 "
+    "orb09 934 orb10 944",
+    (15, 10): "la21 1046 la22 927 la23 1032 la24 935 la25 977",
+    (20, 10): "la26 1218 la27 1235 la28 1216 la29 1152 la30 1355 swv01 1407 swv03 1398 swv05 1424",
+    (30, 10): "la31 1784 la32 1850 la33 1719 la34 1721 la35 1888",
+    (15, 15): "la36 1268 la37 1397 la38 1196 la39 1233 la40 1222 ta01 1231 ta02 1244 ta03 1218 "
+    "ta04 1175 ta05 1224 ta06 1238 ta07 1227 ta08 1217 ta09 1274 ta10 1241",
+    (20, 15): "abz7 656 abz9 679 swv07 1600 swv09 1661 ta11 1361 ta13 1342 ta15 1340 ta17 1462 "
+    "ta19 1335",
+    (20, 20): "yn1 885 yn3 892 ta21 1644 ta23 1557 ta25 1595 ta27 1680 ta29 1635",
+    (30, 15): "ta31 1764 ta33 1793 ta35 2007 ta37 1778 ta39 1795",
+}
 
 
 def read_best_known(folder: Path, name: str) -> float | None:
-    """The cost that the first file of the folder with this instance has for it; None without
-    file or entry.
-    """
-    for path in (folder / file for file in BEST_KNOWN_FILES):
+    """Return the cost of an instance in the first file of the folder that lists it, else None."""
+    for file in BEST_KNOWN_FILES:
+        path = folder / file
         costs = load_costs(path) if path.exists() else {}
         if name in costs:
             return check_known_cost(path, name, cost_of_entry(costs[name]))
@@ -29,84 +53,73 @@ def read_best_known(folder: Path, name: str) -> float | None:
 
 
 def cost_of_entry(entry: object) -> object:
-    """The number of an entry that tells more than that."""
-    facts = cast(dict[str, object], entry) if isinstance(entry, dict) else {}
-    bounds = facts.get("bounds")
-    upper = cast(dict[str, object], bounds).get("upper") if isinstance(bounds, dict) else None
-    return next((x for x in (facts.get("optimum"), upper) if x is not None), entry)
+    """Return the cost of an entry that may be an object as in JSPLIB; its type is unchecked."""
+    facts = as_object(entry)
+    optimum = facts.get("optimum")
+    if optimum is not None:
+        return optimum
+    bounds = as_object(facts.get("bounds"))
+    upper = bounds.get("upper")
+    if upper is not None:
+        return upper
+    return entry
+
+
+def as_object(value: object) -> dict[str, object]:
+    """Return a JSON object, or an empty one for any other value."""
+    if isinstance(value, dict):
+        return cast(dict[str, object], value)
+    return {}
 
 
 def check_known_cost(path: Path, name: str, cost: object) -> float:
-    """The same cost, or an error unless it is one."""
-    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < 1e18:
-        message = (
-            f"{name!r} has {str(cost)[:40]!r}, expected its best known cost: a number of 0 or more"
-        )
-        raise InputError.at(path, None, message)
-    return float(cost)
+    """Return the cost as a float, or raise unless it is a number of 0 or more."""
+    shown = str(cost)[:40]
+    if isinstance(cost, bool):
+        cost = None  # Python counts True as a number
+    if isinstance(cost, int | float) and 0 <= cost < COST_LIMIT:
+        return float(cost)
+    expected = "expected its best known cost: a number of 0 or more"
+    message = f"{name!r} has {shown!r}, {expected}"
+    raise InputError.at(path, None, message)
 
 
 def load_costs(path: Path) -> dict[str, object]:
-    """The whole object, its values unchecked."""
+    """Read the whole object of a file; its values are unchecked."""
     try:
         costs = json.loads(read_bytes(path))
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # bad JSON, bad UTF-8, too long a number, too deep a nesting
+    except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, a huge number, deep nesting
         line = getattr(error, "lineno", None)
-        raise InputError.at(
-            path, line, f"is not JSON ({error}); correct or remove the file"
-        ) from error
+        message = f"is not JSON ({error}); correct or remove the file"
+        raise InputError.at(path, line, message) from error
     if not isinstance(costs, dict):
-        raise InputError.at(
-            path, None, "expected a JSON object of instance names and costs; correct or remove it"
-        )
+        message = "expected a JSON object of instance names and costs; correct or remove it"
+        raise InputError.at(path, None, message)
     return costs
 
 
-# By jobs and machines, so that a stranger's file that happens to be called la01 has to look like
-# it.
-CLASSIC_MAKESPANS = {
-    (6, 6): "ft06 55",
-    (10, 5): "la01 666 la02 655 la03 597 la04 590 la05 593",
-    (15, 5): "la06 926 la07 890 la08 863 la09 951 la10 958",
-    (20, 5): "ft20 1165 la11 1222 la12 1039 la13 1150 la14 1292 la15 1207",
-    (
-        10,
-        10,
-    ): "ft10 930 abz5 1234 abz6 943 la16 945 la17 784 la18 848 la19 842 la20 902 orb01 1059 orb02 888 "
-    "orb03 1005 orb04 1005 orb05 887 orb06 1010 orb07 397 orb08 899 orb09 934 orb10 944",
-    (15, 10): "la21 1046 la22 927 la23 1032 la24 935 la25 977",
-    (20, 10): "la26 1218 la27 1235 la28 1216 la29 1152 la30 1355 swv01 1407 swv03 1398 swv05 1424",
-    (30, 10): "la31 1784 la32 1850 la33 1719 la34 1721 la35 1888",
-    (
-        15,
-        15,
-    ): "la36 1268 la37 1397 la38 1196 la39 1233 la40 1222 ta01 1231 ta02 1244 ta03 1218 ta04 1175 ta05 1224 "
-    "ta06 1238 ta07 1227 ta08 1217 ta09 1274 ta10 1241",
-    (
-        20,
-        15,
-    ): "abz7 656 abz9 679 swv07 1600 swv09 1661 ta11 1361 ta13 1342 ta15 1340 ta17 1462 ta19 1335",
-    (20, 20): "yn1 885 yn3 892 ta21 1644 ta23 1557 ta25 1595 ta27 1680 ta29 1635",
-    (30, 15): "ta31 1764 ta33 1793 ta35 2007 ta37 1778 ta39 1795",
-}
-
-
 def with_best_makespan(folder: Path, instance: JSSPInstance) -> JSSPInstance:
-    """The instance with the best known makespan that a JSON file of the folder, or else the
-    table here, has for it.
+    """Return the job shop with its best known makespan, if there is one.
+
+    A file of the folder has priority over the table.
     """
-    beside = read_best_known(folder, instance.name)
-    return replace(instance, best_known=classic_makespan(instance) if beside is None else beside)
+    known = read_best_known(folder, instance.name)
+    if known is None:
+        known = classic_makespan(instance)
+    return replace(instance, best_known=known)
 
 
 def classic_makespan(instance: JSSPInstance) -> float | None:
-    """What the table has for an instance of this name and size; None too if the instance cannot
-    be that quick.
+    """Return the makespan of the table for an instance of this name and size, else None.
+
+    A makespan below the instance's lower bound belongs to another instance and is ignored.
     """
-    words = CLASSIC_MAKESPANS.get((instance.job_count, instance.machine_count), "").split()
-    costs = dict(zip(words[::2], map(float, words[1::2]), strict=True))
-    cost = costs.get(instance.name.lower())
-    return cost if cost is not None and cost >= instance.lower_bound else None
+    size = (instance.job_count, instance.machine_count)
+    words = CLASSIC_MAKESPANS.get(size, "").split()
+    names = words[::2]
+    numbers = map(float, words[1::2])
+    makespans = dict(zip(names, numbers, strict=True))
+    makespan = makespans.get(instance.name.lower())
+    if makespan is None or makespan < instance.lower_bound:
+        return None
+    return makespan

@@ -1,6 +1,4 @@
-"""Where nodes are, as TSPLIB and VRPLIB files say it: sections of coordinates, and matrices of
-distances.
-"""
+"""Read positions and distance matrices as TSPLIB and VRPLIB files give them."""
 
 from collections.abc import Callable
 
@@ -10,44 +8,48 @@ from jaxtyping import Float
 from rhumbline.formats.sections import Sections
 
 # Rows and columns that the numbers of each matrix layout fill, in the order of the file.
-LAYOUTS: dict[str, Callable[[int], tuple[np.ndarray, ...]]] = {
+MATRIX_LAYOUTS: dict[str, Callable[[int], tuple[np.ndarray, ...]]] = {
     "FULL_MATRIX": lambda size: tuple(np.indices((size, size)).reshape(2, -1)),
     "UPPER_ROW": lambda size: np.triu_indices(size, 1),
     "LOWER_ROW": lambda size: np.tril_indices(size, -1),
     "UPPER_DIAG_ROW": np.triu_indices,
     "LOWER_DIAG_ROW": np.tril_indices,
 }
-PICTURES = ("DISPLAY_DATA_SECTION", "NODE_COORD_SECTION")  # of a matrix
+DISPLAY_SECTIONS = ("DISPLAY_DATA_SECTION", "NODE_COORD_SECTION")  # of an EXPLICIT file
 
 
 def read_coordinates(
     file: Sections, key: str, size: int
 ) -> tuple[tuple[int, ...], Float[np.ndarray, "N 2"]]:
-    """Node numbers and positions of a section, in the order of its rows."""
+    """Read node numbers and positions of a section, in the order of its rows."""
     start, rows = file.section(key)
-    if len(rows) != size:
-        raise file.error(
-            start, f"{key} has {len(rows)} rows, DIMENSION says {size}; correct one of them"
-        )
+    count = len(rows)
+    if count != size:
+        found = f"{key} has {count} rows, DIMENSION says {size}"
+        raise file.error(start, f"{found}; correct one of them")
     seen: dict[int, int] = {}
     xy = np.empty((size, 2))
-    for place, (line, words) in enumerate(rows):
+    for index, (line, words) in enumerate(rows):
         if len(words) != 3:
-            raise file.error(
-                line, f"read {len(words)} words, expected three: a node number, x and y"
-            )
-        file.once(seen, file.whole(line, words[0], "a node number"), line)
-        xy[place] = [file.number(line, word) for word in words[1:]]
+            found = f"read {len(words)} words"
+            expected = "expected three: a node number, x and y"
+            raise file.error(line, f"{found}, {expected}")
+        number, x, y = words
+        node = file.parse_integer(line, number, "a node number")
+        file.note_once(seen, node, line)
+        xy[index, 0] = file.parse_number(line, x)
+        xy[index, 1] = file.parse_number(line, y)
     return tuple(seen), xy
 
 
 def read_display_positions(
     file: Sections, size: int
 ) -> tuple[tuple[int, ...], Float[np.ndarray, "N 2"]] | None:
-    """Node numbers and positions for drawing an instance given by a matrix, ascending as its
-    rows are.
+    """Read node numbers and positions for drawing an EXPLICIT instance, or None without any.
+
+    They are sorted by node number, as the rows of the matrix are.
     """
-    for key in PICTURES:
+    for key in DISPLAY_SECTIONS:
         if key in file.rows:
             numbers, xy = read_coordinates(file, key, size)
             return tuple(sorted(numbers)), xy[np.argsort(numbers)]
@@ -55,20 +57,21 @@ def read_display_positions(
 
 
 def read_weight_matrix(file: Sections, size: int) -> Float[np.ndarray, "N N"]:
-    """The matrix of an EXPLICIT file."""
-    rows, columns = file.choice("EDGE_WEIGHT_FORMAT", LAYOUTS)(size)
+    """Read the symmetric distance matrix of an EXPLICIT file."""
+    layout = file.choice("EDGE_WEIGHT_FORMAT", MATRIX_LAYOUTS)
+    rows, columns = layout(size)
     start, lines = file.section("EDGE_WEIGHT_SECTION")
-    values = np.array(
-        [file.number(line, word) for line, words in lines for word in words], dtype=np.float64
-    )
+    numbers: list[float] = []
+    for line, words in lines:
+        numbers += [file.parse_number(line, word) for word in words]
+    values = np.array(numbers, dtype=np.float64)
     if len(values) != len(rows):
-        layout = f"{file.headers['EDGE_WEIGHT_FORMAT'][1]} of DIMENSION {size}"
-        raise file.error(
-            start, f"EDGE_WEIGHT_SECTION has {len(values)} numbers, {layout} needs {len(rows)}"
-        )
-    values[rows == columns] = (
-        0.0  # files put anything there, such as 9999; no tour goes from a city to itself
-    )
+        _, layout_name = file.headers["EDGE_WEIGHT_FORMAT"]
+        found = f"EDGE_WEIGHT_SECTION has {len(values)} numbers"
+        needed = f"{layout_name} of DIMENSION {size} needs {len(rows)}"
+        raise file.error(start, f"{found}, {needed}")
+    # Files write anything on the diagonal, such as 9999; no tour goes from a city to itself.
+    values[rows == columns] = 0.0
     matrix = np.zeros((size, size))
     matrix[columns, rows] = values
     matrix[rows, columns] = values
@@ -84,11 +87,11 @@ def check_weights(
     if not len(wrong):
         return
     lines = [line for line, words in file.rows["EDGE_WEIGHT_SECTION"] for _ in words]
-    value = values[wrong[0]]
-    back = mirrored[wrong[0]]
+    first = wrong[0]
+    value = values[first]
     if value < 0:
-        raise file.error(
-            lines[wrong[0]], f"weight {value:g} is negative, expected distances of 0 or more"
-        )
-    message = f"weight {value:g} is not symmetric, the way back has {back:g}; only symmetric problems are supported"
-    raise file.error(lines[wrong[0]], message)
+        message = f"weight {value:g} is negative, expected distances of 0 or more"
+    else:
+        found = f"weight {value:g} is not symmetric, the way back has {mirrored[first]:g}"
+        message = f"{found}; only symmetric problems are supported"
+    raise file.error(lines[first], message)

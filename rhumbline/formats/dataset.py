@@ -1,8 +1,8 @@
-"""Many random instances of one size in one safetensors file.
+"""Datasets: many random instances of one size in one safetensors file.
 
-A tensor `xy` [B, N, 2] and a JSON note; for vehicle routing also `demand` [B, N], depot first, and
-`capacity` [B]. Job shops have `duration` and `machine` [B, J, O] instead, a row of operations for
-each job, and machines from 0.
+Routing problems have a tensor `xy` [B, N, 2]; CVRP also `demand` [B, N], depot first, and
+`capacity` [B]. Job shops have `duration` and `machine` [B, J, O], a row of operations for each job,
+with machines numbered from 0. The metadata holds a JSON note on the origin.
 """
 
 import json
@@ -20,6 +20,8 @@ from rhumbline.problems.cvrp import CVRPBatch, CVRPInstance, cvrp_from_arrays
 from rhumbline.problems.jssp import JSSPBatch, JSSPInstance
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
 
+MAX_HEADER_BYTES = 100_000_000  # what safetensors allows
+
 
 def save_dataset(
     path: Path,
@@ -29,11 +31,17 @@ def save_dataset(
     demand: Int[np.ndarray, "B N"] | None = None,
     capacity: Int[np.ndarray, "B"] | None = None,
 ) -> None:
-    """Write arrays in the precision they have; equal input gives equal bytes, so files can be
-    hashed.
+    """Write routing instances in the precision of the arrays.
+
+    Equal input gives equal bytes, so files can be compared by hash.
     """
     check_coordinates(path, xy)
-    write_arrays(path, {"xy": xy, "demand": demand, "capacity": capacity}, about)
+    arrays = {
+        "xy": xy,
+        "demand": demand,
+        "capacity": capacity,
+    }
+    write_arrays(path, arrays, about)
 
 
 def save_job_shops(
@@ -42,61 +50,96 @@ def save_job_shops(
     machine: Int[np.ndarray, "B J O"],
     about: dict[str, str],
 ) -> None:
-    """The same for job shops, in 32 bits, which hold any horizon."""
-    job_shops_from_tables(path, duration, machine)
-    tables = {"duration": duration.astype(np.int32), "machine": machine.astype(np.int32)}
-    write_arrays(path, tables, about)
+    """Write job shops as 32-bit integers, which hold any horizon; equal input gives equal bytes."""
+    job_shops_from_tables(path, duration, machine)  # raises if they are invalid
+    arrays = {
+        "duration": duration.astype(np.int32),
+        "machine": machine.astype(np.int32),
+    }
+    write_arrays(path, arrays, about)
 
 
 def save_batch(path: Path, batch: TSPBatch | CVRPBatch | JSSPBatch, about: dict[str, str]) -> None:
-    """Write the instances of a batch that was sampled."""
-    if isinstance(
-        batch, JSSPBatch
-    ):  # behind the last operation its tables have a column of nothing
-        return save_job_shops(
-            path, batch.duration[..., :-1].numpy(), batch.machine[..., :-1].numpy(), about
-        )
-    if isinstance(batch, TSPBatch):
-        return save_dataset(path, batch.xy.numpy(), about)
-    loads = {"demand": batch.demand.numpy(), "capacity": batch.capacity.numpy()}
-    return save_dataset(path, batch.xy.numpy(), about, **loads)
+    """Write the instances of a sampled batch."""
+    if isinstance(batch, JSSPBatch):
+        duration = batch.duration[..., :-1].numpy()  # without the column behind the last operation
+        machine = batch.machine[..., :-1].numpy()
+        save_job_shops(path, duration, machine, about)
+    elif isinstance(batch, TSPBatch):
+        save_dataset(path, batch.xy.numpy(), about)
+    else:
+        demand = batch.demand.numpy()
+        capacity = batch.capacity.numpy()
+        save_dataset(path, batch.xy.numpy(), about, demand=demand, capacity=capacity)
 
 
 def write_arrays(
     path: Path, arrays: Mapping[str, np.ndarray | None], about: dict[str, str]
 ) -> None:
-    """Write the arrays that are there."""
-    tensors = {name: np.ascontiguousarray(x) for name, x in arrays.items() if x is not None}
-    # One entry: safetensors writes several in an order that changes from run to run.
-    write_bytes(path, save(tensors, metadata={"about": json.dumps(about, sort_keys=True)}))
+    """Write the arrays that are not None."""
+    tensors: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        if array is not None:
+            tensors[name] = np.ascontiguousarray(array)
+    # One metadata entry: safetensors writes several in an order that changes from run to run.
+    note = json.dumps(about, sort_keys=True)
+    content = save(tensors, metadata={"about": note})
+    write_bytes(path, content)
 
 
 def load_dataset(path: Path) -> list[TSPInstance] | list[CVRPInstance] | list[JSSPInstance]:
-    """The instances of a file, named after it and counted from 1; distances are in the unrounded
-    Euclidean metric.
+    """Read the instances of a file, named after it and counted from 1.
+
+    Distances are in the unrounded Euclidean metric.
     """
     tensors = load_tensors(path)
     if "xy" not in tensors:
-        return job_shops_from_tables(path, tensors["duration"], tensors["machine"])
-    xy = check_coordinates(path, tensors["xy"]).astype(np.float64)
-    names = [f"{path.stem}-{place:04}" for place in range(1, len(xy) + 1)]
+        duration = tensors["duration"]
+        machine = tensors["machine"]
+        return job_shops_from_tables(path, duration, machine)
+    xy = check_coordinates(path, tensors["xy"])
+    xy = xy.astype(np.float64)
+    names = [instance_name(path, number) for number in range(1, len(xy) + 1)]
     if "demand" not in tensors:
-        return [
-            TSPInstance(name, "EXACT_2D", xy=points) for name, points in zip(names, xy, strict=True)
-        ]
+        rows = zip(names, xy, strict=True)
+        return [TSPInstance(name, "EXACT_2D", xy=points) for name, points in rows]
     demand, capacity = check_loads(path, tensors)
-    rows = zip(names, xy, demand, capacity.tolist(), strict=True)
-    return [cvrp_from_arrays(x[0], x[1:], q[1:], c, name) for name, x, q, c in rows]
+    instances: list[CVRPInstance] = []
+    for index, limit in enumerate(capacity.tolist()):
+        points = xy[index]
+        instance = cvrp_from_arrays(
+            depot=points[0],
+            customers=points[1:],
+            demands=demand[index, 1:],
+            capacity=limit,
+            name=names[index],
+        )
+        instances.append(instance)
+    return instances
+
+
+def instance_name(path: Path, number: int) -> str:
+    """Return the name of an instance of a dataset, counted from 1."""
+    return f"{path.stem}-{number:04}"
 
 
 def check_loads(path: Path, tensors: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Demands and capacities that belong to `xy`; their values are checked with each instance."""
+    """Return demands and capacities of the shape of `xy`.
+
+    Their values are checked with each instance.
+    """
+    count, nodes, _ = tensors["xy"].shape
     demand = tensors["demand"]
     capacity = tensors.get("capacity", np.zeros(0))
-    whole = np.issubdtype(demand.dtype, np.integer) and np.issubdtype(capacity.dtype, np.integer)
-    if not whole or demand.shape != tensors["xy"].shape[:2] or capacity.shape != demand.shape[:1]:
-        shapes = f"{demand.dtype} {list(demand.shape)} and {capacity.dtype} {list(capacity.shape)}"
-        message = f"'demand' and 'capacity' are {shapes}, expected whole numbers [instances, nodes] and [instances]"
+    are_valid = (
+        are_integers(demand, capacity),
+        demand.shape == (count, nodes),
+        capacity.shape == (count,),
+    )
+    if not all(are_valid):
+        found = f"{describe_array(demand)} and {describe_array(capacity)}"
+        expected = "expected whole numbers [instances, nodes] and [instances]"
+        message = f"'demand' and 'capacity' are {found}, {expected}"
         raise InputError.at(path, None, message)
     return demand, capacity
 
@@ -104,62 +147,85 @@ def check_loads(path: Path, tensors: dict[str, np.ndarray]) -> tuple[np.ndarray,
 def job_shops_from_tables(
     path: Path, duration: np.ndarray, machine: np.ndarray
 ) -> list[JSSPInstance]:
-    """The job shops of two tables, with as many machines as any of them uses."""
-    whole = np.issubdtype(duration.dtype, np.integer) and np.issubdtype(machine.dtype, np.integer)
-    if not whole or duration.ndim != 3 or duration.shape != machine.shape or not duration.size:
-        shapes = (
-            f"{duration.dtype} {list(duration.shape)} and {machine.dtype} {list(machine.shape)}"
-        )
-        message = f"'duration' and 'machine' are {shapes}, expected whole numbers [instances, jobs, operations]"
+    """Return the job shops of two tables, with as many machines as any of them uses."""
+    are_valid = (
+        are_integers(duration, machine),
+        duration.ndim == 3,
+        duration.shape == machine.shape,
+        duration.size > 0,
+    )
+    if not all(are_valid):
+        found = f"{describe_array(duration)} and {describe_array(machine)}"
+        expected = "expected whole numbers [instances, jobs, operations]"
+        message = f"'duration' and 'machine' are {found}, {expected}"
         raise InputError.at(path, None, message)
-    count = int(machine.max()) + 1
-    pairs = enumerate(zip(duration.tolist(), machine.tolist(), strict=True), 1)
+    machine_count = int(machine.max()) + 1
+    tables = zip(duration.tolist(), machine.tolist(), strict=True)
+    shops: list[JSSPInstance] = []
     try:
-        return [
-            JSSPInstance(f"{path.stem}-{n:04}", tuple(map(tuple, d)), tuple(map(tuple, m)), count)
-            for n, (d, m) in pairs
-        ]
+        for number, (durations, machines) in enumerate(tables, 1):
+            shop = JSSPInstance(
+                name=instance_name(path, number),
+                durations=tuple(map(tuple, durations)),
+                machines=tuple(map(tuple, machines)),
+                machine_count=machine_count,
+            )
+            shops.append(shop)
     except InputError as error:
         raise InputError.at(path, None, str(error)) from error
+    return shops
+
+
+def tensor_names(path: Path) -> frozenset[str]:
+    """Return the names of a file's tensors from its header; none if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(min(length, MAX_HEADER_BYTES)))
+            return frozenset(header) - {"__metadata__"}
+    except (OSError, ValueError, TypeError, RecursionError):
+        return frozenset()
 
 
 def load_tensors(path: Path) -> dict[str, np.ndarray]:
-    """The tensors of a file, whatever their shapes; `xy`, or `duration` and `machine`, are among
-    them.
-    """
+    """Read the tensors of a file: with `xy`, or with `duration` and `machine`; shapes unchecked."""
     content = read_bytes(path)
     try:
         tensors = load(content)
-    except (
-        SafetensorError,
-        KeyError,
-        TypeError,
-        ValueError,
-    ) as error:  # damaged, or a type numpy does not have
-        raise InputError.at(
-            path, None, f"is not a dataset in safetensors format ({error}); make it anew"
-        ) from error
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        # The file is damaged, or it has a type that numpy does not have.
+        message = f"is not a dataset in safetensors format ({error}); make it again"
+        raise InputError.at(path, None, message) from error
     if "xy" not in tensors and not {"duration", "machine"} <= set(tensors):
         found = ", ".join(sorted(tensors)[:5]) or "nothing"
-        raise InputError.at(
-            path, None, f"expected a tensor 'xy' of coordinates, read {found}; is it a checkpoint?"
-        )
+        expected = "expected a tensor 'xy' of coordinates"
+        raise InputError.at(path, None, f"{expected}, read {found}; is it a checkpoint?")
     return tensors
 
 
 def check_coordinates(path: Path, xy: np.ndarray) -> Float[np.ndarray, "B N 2"]:
-    """The same array, or an error unless it holds instances that the package solves."""
-    if xy.ndim != 3 or xy.shape[2] != 2 or not np.issubdtype(xy.dtype, np.floating) or not len(xy):
-        message = f"'xy' is {xy.dtype} {list(xy.shape)}, expected floating-point coordinates [instances, cities, 2]"
-        raise InputError.at(path, None, message)
-    if not 1 <= xy.shape[1] <= TSP.max_size:
-        raise InputError.at(
-            path,
-            None,
-            f"'xy' has {xy.shape[1]} nodes, expected 1 to {TSP.max_size}, the limit here",
-        )
+    """Return the coordinates, or raise unless the package solves such instances."""
+    count = nodes = width = 0
+    if xy.ndim == 3:
+        count, nodes, width = xy.shape
+    is_float = np.issubdtype(xy.dtype, np.floating)
+    if not count or width != 2 or not is_float:
+        expected = "expected floating-point coordinates [instances, cities, 2]"
+        raise InputError.at(path, None, f"'xy' is {describe_array(xy)}, {expected}")
+    if not 1 <= nodes <= TSP.max_size:
+        expected = f"expected 1 to {TSP.max_size}, the limit here"
+        raise InputError.at(path, None, f"'xy' has {nodes} nodes, {expected}")
     if not np.isfinite(xy).all():
-        raise InputError.at(
-            path, None, "'xy' has NaN or infinite coordinates, expected finite ones; make it anew"
-        )
+        message = "'xy' has NaN or infinite coordinates, expected finite ones; make it again"
+        raise InputError.at(path, None, message)
     return xy
+
+
+def are_integers(*arrays: np.ndarray) -> bool:
+    """Return whether all arrays hold integers."""
+    return all(np.issubdtype(array.dtype, np.integer) for array in arrays)
+
+
+def describe_array(array: np.ndarray) -> str:
+    """Return an array's type and shape for messages."""
+    return f"{array.dtype} {list(array.shape)}"

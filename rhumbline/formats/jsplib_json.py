@@ -1,7 +1,7 @@
 """Job shops as JSON: {"durations": [[3, 2], [4]], "machines": [[0, 1], [1]]}, a list for each job.
 
-May also say "name", "best_known", "machine_count" (if some have nothing to do) and "first_machine"
-(0 or 1).
+Optional keys: "name", "best_known", "machine_count" (if some machines have no operation) and
+"first_machine" (0 or 1).
 """
 
 import json
@@ -12,26 +12,23 @@ from typing import Any, cast
 from rhumbline.errors import InputError
 from rhumbline.formats.best_known import check_known_cost, with_best_makespan
 from rhumbline.formats.safe_io import read_bytes
-from rhumbline.problems.jssp import JSSPInstance, jssp_from_tables
-from rhumbline.problems.jssp.instance import Table
+from rhumbline.problems.jssp.instance import JSSPInstance, Table, jssp_from_tables
 
-REQUIRED, OPTIONAL = (
-    ("durations", "machines"),
-    ("name", "best_known", "machine_count", "first_machine"),
-)
+REQUIRED_KEYS = ("durations", "machines")
+OPTIONAL_KEYS = ("name", "best_known", "machine_count", "first_machine")
 
 
 def read_json(path: Path) -> JSSPInstance:
-    """The instance of a JSON file; its own "best_known" comes before that of other files and of
-    the classics.
+    """Read the instance of a JSON file.
+
+    Its own "best_known" has priority over files beside it and over the table of classics.
     """
     facts = load_object(path)
-    durations, machines = (rows(path, key, facts[key]) for key in REQUIRED)
+    durations, machines = (integer_table(path, key, facts[key]) for key in REQUIRED_KEYS)
     name = facts.get("name", path.stem)
     if not isinstance(name, str):
-        raise InputError.at(
-            path, None, f"'name' is {json.dumps(name)[:40]}, expected a text in quotes"
-        )
+        shown = json.dumps(name)[:40]
+        raise InputError.at(path, None, f"'name' is {shown}, expected a text in quotes")
     count = optional_integer(path, facts, "machine_count")
     first = optional_integer(path, facts, "first_machine")
     try:
@@ -40,65 +37,72 @@ def read_json(path: Path) -> JSSPInstance:
         raise InputError.at(path, None, str(error)) from error
     if facts.get("best_known") is None:
         return with_best_makespan(path.parent, instance)
-    return replace(instance, best_known=check_known_cost(path, "best_known", facts["best_known"]))
+    cost = check_known_cost(path, "best_known", facts["best_known"])
+    return replace(instance, best_known=cost)
 
 
 def is_job_shop_json(path: Path) -> bool:
-    """Whether a JSON file means to be a job shop, be it right or wrong."""
-    return f'"{REQUIRED[0]}"'.encode() in read_bytes(path)
+    """Return whether a JSON file is meant as a job shop, valid or not."""
+    return f'"{REQUIRED_KEYS[0]}"'.encode() in read_bytes(path)
 
 
 def load_object(path: Path) -> dict[str, Any]:
-    """The object of a file, with the keys it must have and none that nobody knows."""
+    """Read the JSON object of a file; it must have the required keys and no unknown ones."""
     try:
         facts = json.loads(read_bytes(path))
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # bad JSON, bad UTF-8, too long a number, too deep a nesting
-        raise InputError.at(
-            path, getattr(error, "lineno", None), f"is not JSON ({error}); correct it"
-        ) from error
-    known = ", ".join(REQUIRED + OPTIONAL)
+    except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, a huge number, deep nesting
+        line = getattr(error, "lineno", None)
+        raise InputError.at(path, line, f"is not JSON ({error}); correct it") from error
+    known = REQUIRED_KEYS + OPTIONAL_KEYS
     if not isinstance(facts, dict):
-        raise InputError.at(path, None, f"expected a JSON object with {' and '.join(REQUIRED)}")
-    for key in REQUIRED:
+        message = f"expected a JSON object with {' and '.join(REQUIRED_KEYS)}"
+        raise InputError.at(path, None, message)
+    for key in REQUIRED_KEYS:
         if key not in facts:
-            raise InputError.at(
-                path, None, f"'{key}' is missing, expected a list of numbers for each job"
-            )
+            message = f"'{key}' is missing, expected a list of numbers for each job"
+            raise InputError.at(path, None, message)
     for key in cast(dict[str, Any], facts):
-        if key not in REQUIRED + OPTIONAL:
-            raise InputError.at(path, None, f"'{key[:40]}' is not known here, expected {known}")
+        if key not in known:
+            message = f"'{key[:40]}' is not known here, expected {', '.join(known)}"
+            raise InputError.at(path, None, message)
     return facts
 
 
-def rows(path: Path, key: str, value: object) -> Table:
-    """A list of lists of whole numbers."""
+def integer_table(path: Path, key: str, value: object) -> Table:
+    """Return a list of lists of whole numbers as a table, one row for each job."""
     if not isinstance(value, list):
-        raise InputError.at(path, None, f"'{key}' must be a list of lists, one for each job")
-    return tuple(
-        integer_row(path, key, job, one) for job, one in enumerate(cast(list[object], value), 1)
-    )
+        message = f"'{key}' must be a list of lists, one for each job"
+        raise InputError.at(path, None, message)
+    table: list[tuple[int, ...]] = []
+    rows = cast(list[object], value)
+    for job, row in enumerate(rows, 1):
+        table.append(integer_row(path, key, job, row))
+    return tuple(table)
 
 
 def integer_row(path: Path, key: str, job: int, value: object) -> tuple[int, ...]:
-    """The whole numbers of one job."""
-    items = cast(list[object], value) if isinstance(value, list) else [value]
-    strange = [x for x in items if isinstance(x, bool) or not isinstance(x, int)]
-    if strange or not isinstance(value, list):
-        shown = json.dumps(strange[0] if strange else value)[:40]
-        raise InputError.at(
-            path, None, f"'{key}' of job {job}: read {shown}, expected a list of whole numbers"
-        )
+    """Return the whole numbers of one job."""
+    invalid = [value]
+    if isinstance(value, list):
+        items = cast(list[object], value)
+        invalid = [item for item in items if not is_json_integer(item)]
+    if invalid:
+        shown = json.dumps(invalid[0])[:40]
+        expected = "expected a list of whole numbers"
+        message = f"'{key}' of job {job}: read {shown}, {expected}"
+        raise InputError.at(path, None, message)
     return tuple(cast(list[int], value))
 
 
+def is_json_integer(value: object) -> bool:
+    """Return whether a JSON value is a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def optional_integer(path: Path, facts: dict[str, Any], key: str) -> int | None:
-    """A whole number, or None where it is left out."""
+    """Return a whole number, or None without the key."""
     value = facts.get(key)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise InputError.at(
-            path, None, f"'{key}' is {json.dumps(value)[:40]}, expected a whole number"
-        )
+    if value is not None and not is_json_integer(value):
+        shown = json.dumps(value)[:40]
+        raise InputError.at(path, None, f"'{key}' is {shown}, expected a whole number")
     return value

@@ -1,5 +1,6 @@
-"""Whole files in and out: a write leaves the whole new file or the old one; failures are
-`InputError`s.
+"""Read and write whole files: a write leaves the whole new file or the old one, never a part.
+
+Failures of the system become `InputError`s that name the path.
 """
 
 import os
@@ -10,17 +11,15 @@ from rhumbline.errors import InputError
 
 
 def read_bytes(path: Path) -> bytes:
-    """All bytes of a file that has some."""
+    """Return the bytes of a file, which must not be empty or blank."""
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
-        raise InputError.at(
-            path, None, "there is no such file; check the name and the folder"
-        ) from error
+        message = "there is no such file; check the name and the folder"
+        raise InputError.at(path, None, message) from error
     except IsADirectoryError as error:
-        raise InputError.at(
-            path, None, "is a directory, expected a file; name a file in it"
-        ) from error
+        message = "is a directory, expected a file; name a file in it"
+        raise InputError.at(path, None, message) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
         raise InputError.at(path, None, f"cannot be read: {error_reason(error)}") from error
     if not content or content.isspace():
@@ -29,34 +28,32 @@ def read_bytes(path: Path) -> bytes:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file by this text in one step, as UTF-8."""
-    write_bytes(
-        path, text.encode("utf-8", errors="replace")
-    )  # names of odd files may hold lone surrogates
+    """Replace a file by this text in one step, encoded as UTF-8."""
+    # Names taken from badly encoded files may hold lone surrogates, hence errors="replace".
+    write_bytes(path, text.encode("utf-8", errors="replace"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file by these bytes in one step; whatever fails, nothing half-written stays."""
+    """Replace a file by these bytes in one step; a failure leaves no partial file behind."""
     try:
         target = Path(os.path.realpath(path))  # a link stays a link
         check_overwritable(target)
-        temporary = target.with_name(
-            f".{secrets.token_hex(8)}.tmp"
-        )  # same folder, so that renaming cannot copy
+        # A temporary file in the same folder: renaming within one file system never copies.
+        temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
         try:
             temporary.write_bytes(content)
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
-        raise InputError.at(
-            path, None, f"cannot be written: {error_reason(error)}; choose another place"
-        ) from error
+        message = f"cannot be written: {error_reason(error)}; choose another place"
+        raise InputError.at(path, None, message) from error
 
 
 def check_overwritable(target: Path) -> None:
-    """Raise `OSError` where renaming would succeed but should not: folders, devices, files
-    marked read-only.
+    """Raise `OSError` for targets that renaming would replace although it should not.
+
+    These are folders, devices and files marked read-only.
     """
     if not target.exists():
         return
@@ -67,5 +64,6 @@ def check_overwritable(target: Path) -> None:
 
 
 def error_reason(error: Exception) -> str:
-    """The system's words for what went wrong, without the path, which our message names already."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    """Return the system's words for an error without the path, which our message already names."""
+    reason = error.strerror if isinstance(error, OSError) else None
+    return reason or str(error)

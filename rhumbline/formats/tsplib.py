@@ -1,4 +1,4 @@
-"""TSPLIB text files: instances and tours, in and out (G. Reinelt, TSPLIB 95, section 1)."""
+"""TSPLIB text files: read and write instances and tours (G. Reinelt, TSPLIB 95, section 1)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from rhumbline.formats.coordinates import (
     read_display_positions,
     read_weight_matrix,
 )
-from rhumbline.formats.safe_io import write_text
+from rhumbline.formats.safe_io import read_bytes, write_text
 from rhumbline.formats.sections import read_sections
 from rhumbline.problems.metrics import Metric
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
@@ -28,9 +28,7 @@ TSPLIB_SECTIONS = ("NODE_COORD_SECTION", "EDGE_WEIGHT_SECTION", "DISPLAY_DATA_SE
 
 
 def read_tsp(path: Path) -> TSPInstance:
-    """The instance of a TSPLIB file, with its best known cost if an `optima.json` in the same
-    folder has it.
-    """
+    """Read a TSPLIB instance, with its best known cost if an `optima.json` beside it has one."""
     file = read_sections(path, TSPLIB_SECTIONS)
     file.check_type("TSP", "rhumb reads symmetric TSP files here")
     size = file.dimension(1, TSP.max_size, "cities")
@@ -38,91 +36,121 @@ def read_tsp(path: Path) -> TSPInstance:
     name = file.name()
     known = read_best_known(path.parent, name)
     if metric == "EXPLICIT":
-        _, drawn = read_display_positions(file, size) or (None, None)
-        return TSPInstance(name, metric, drawn, read_weight_matrix(file, size), best_known=known)
+        _, display_xy = read_display_positions(file, size) or (None, None)
+        matrix = read_weight_matrix(file, size)
+        return TSPInstance(name, metric, display_xy, matrix, best_known=known)
     numbers, xy = read_coordinates(file, "NODE_COORD_SECTION", size)
-    usual = numbers == tuple(range(1, size + 1))
-    return TSPInstance(name, metric, xy, numbers=() if usual else numbers, best_known=known)
+    if numbers == tuple(range(1, size + 1)):
+        numbers = ()  # the default
+    return TSPInstance(name, metric, xy, numbers=numbers, best_known=known)
 
 
 def read_tour(path: Path, instance: TSPInstance) -> Tour:
-    """The tour of a TSPLIB tour file, which must visit each city of the instance once."""
+    """Read a TSPLIB tour file, which must visit each city of the instance once."""
     file = read_sections(path, ("TOUR_SECTION",))
     file.check_type("TOUR", "name a tour file")
-    city = {number: index for index, number in enumerate(instance.node_numbers)}
+    numbered = enumerate(instance.node_numbers)
+    city_of = {number: index for index, number in numbered}
+    entries = file.words_to_end("TOUR_SECTION", "the tour, expected a single tour")
     seen: dict[int, int] = {}
-    for line, word in file.words_to_end("TOUR_SECTION", "the tour, expected a single tour"):
-        number = file.whole(line, word, "a node number or -1")
-        if number not in city:
-            raise file.error(
-                line,
-                f"node {number} is not in {instance.name}; is this the tour of another instance?",
-            )
-        file.once(seen, number, line)
+    for line, word in entries:
+        number = file.parse_integer(line, word, "a node number or -1")
+        if number not in city_of:
+            found = f"node {number} is not in {instance.name}"
+            raise file.error(line, f"{found}; is this the tour of another instance?")
+        file.note_once(seen, number, line)
     if len(seen) != instance.size:
         start, _ = file.section("TOUR_SECTION")
-        raise file.error(
-            start, f"TOUR_SECTION has {len(seen)} nodes, {instance.name} has {instance.size} cities"
-        )
-    return Tour(tuple(city[number] for number in seen))
+        found = f"TOUR_SECTION has {len(seen)} nodes"
+        expected = f"{instance.name} has {instance.size} cities"
+        raise file.error(start, f"{found}, {expected}")
+    return Tour(tuple(city_of[number] for number in seen))
 
 
 def write_tour(path: Path, tour: Tour, instance: TSPInstance, comment: str) -> None:
     """Check a tour and write it in the instance's own node numbers."""
     tour.check(instance)
-    write_text(
-        path,
-        "\n".join(
-            [*header_lines(instance, "TOUR", comment), "TOUR_SECTION", *tour_rows(tour, instance)]
-        ),
-    )
+    header = header_lines(instance, "TOUR", comment)
+    lines = [*header, "TOUR_SECTION", *tour_rows(tour, instance)]
+    write_text(path, "\n".join(lines))
 
 
 def tour_rows(tour: Tour, instance: TSPInstance) -> Iterator[str]:
-    """One node per line and the two ends."""
+    """Yield one node per line, then both end marks."""
     yield from map(str, tour.to_file_numbers(instance))
     yield from ("-1", "EOF", "")
 
 
 def write_tsp(path: Path, instance: TSPInstance, comment: str = "") -> None:
-    """Write an instance, matrices in full. The unrounded metric of arrays has no name in TSPLIB
-    and is refused.
+    """Write an instance, with a matrix in full.
+
+    TSPLIB has no name for the unrounded metric of arrays, which is therefore refused.
     """
     if instance.metric not in TSPLIB_METRICS:
-        message = f"TSPLIB has no word for the metric {instance.metric}; write a dataset (.safetensors) instead"
+        found = f"TSPLIB has no word for the metric {instance.metric}"
+        message = f"{found}; write a dataset (.safetensors) instead"
         raise InputError.at(path, None, message)
-    lines = [
-        *header_lines(instance, "TSP", comment),
-        f"EDGE_WEIGHT_TYPE : {instance.metric}",
-        *instance_rows(instance),
-    ]
-    write_text(path, "\n".join([*lines, "EOF", ""]))
+    header = header_lines(instance, "TSP", comment)
+    metric = f"EDGE_WEIGHT_TYPE : {instance.metric}"
+    lines = [*header, metric, *instance_rows(instance), "EOF", ""]
+    write_text(path, "\n".join(lines))
 
 
 def instance_rows(instance: TSPInstance) -> Iterator[str]:
-    """The sections of an instance file."""
+    """Yield the lines of the sections of an instance file."""
     if instance.matrix is not None:
         yield from ("EDGE_WEIGHT_FORMAT : FULL_MATRIX", "EDGE_WEIGHT_SECTION")
         yield from map(format_numbers, instance.matrix)
     if instance.xy is not None:
         yield "NODE_COORD_SECTION" if instance.matrix is None else "DISPLAY_DATA_SECTION"
-        yield from (
-            f"{n} {format_numbers(row)}"
-            for n, row in zip(instance.node_numbers, instance.xy, strict=True)
-        )
+        for number, position in zip(instance.node_numbers, instance.xy, strict=True):
+            yield f"{number} {format_numbers(position)}"
 
 
 def header_lines(instance: TSPInstance, kind: str, comment: str) -> Iterator[str]:
-    """The lines that instances and tours share; names and comments lose their line breaks."""
+    """Yield the header lines of an instance or a tour; values lose their line breaks."""
     values = {
         "NAME": instance.name,
         "COMMENT": comment,
         "TYPE": kind,
         "DIMENSION": str(instance.size),
     }
-    return (f"{key} : {' '.join(value.split())}".rstrip() for key, value in values.items())
+    for key, value in values.items():
+        one_line = " ".join(value.split())
+        yield f"{key} : {one_line}".rstrip()
 
 
 def format_numbers(values: np.ndarray) -> str:
-    """Numbers that read back equal, whole ones without a point."""
-    return " ".join(str(int(v)) if v == int(v) else repr(float(v)) for v in values)
+    """Return numbers that read back equal; whole ones have no decimal point."""
+    words: list[str] = []
+    for value in values:
+        is_whole = value == int(value)
+        word = str(int(value)) if is_whole else repr(float(value))
+        words.append(word)
+    return " ".join(words)
+
+
+def read_named_tour(path: Path, instance: TSPInstance) -> Tour:
+    """Read a tour that does not say that it belongs to another instance."""
+    check_tour_name(path, instance.name)
+    return read_tour(path, instance)
+
+
+def check_tour_name(path: Path, name: str) -> None:
+    """Raise if a tour names another instance: any tour of the same size would be feasible.
+
+    Tours are named kroA100, kroA100.tour or kroA100.opt.tour. An instance made from an array has no
+    name to compare.
+    """
+    wanted = name.split(".", maxsplit=1)[0]
+    text = read_bytes(path).decode("utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        key, _, value = line.partition(":")
+        if key.strip().upper() != "NAME":
+            continue
+        found = value.strip().split(".")[0]
+        is_other = found.lower() != wanted.lower()
+        if found and is_other and not name.startswith("array"):
+            advice = "if it fits all the same, take out this line"
+            message = f"is a tour of {found}, not of {name}; {advice}"
+            raise InputError.at(path, number, message)

@@ -10,13 +10,12 @@ from rhumbline.problems.jssp import JSSPInstance, Schedule
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-POINTS_PER_INCH = 72
-
 
 @dataclass(frozen=True)
 class GanttStyle:
     """Sizes in a Gantt chart."""
 
+    points_per_inch: int = 72
     # Height of a bar. The distance of two rows is 1.
     bar_height: float = 0.84
     min_width_inches: float = 9.0
@@ -54,7 +53,7 @@ def draw_gantt(
     if axes is None:
         height = 1.1 + row_height(instance) * instance.machine_count
         axes = padded_axes(width, height)
-    points_per_unit = width * POINTS_PER_INCH / max(end, 1)
+    points_per_unit = width * STYLE.points_per_inch / max(end, 1)
     bars = list(operation_bars(instance, plan))
     colours = job_colours(instance.job_count)
     draw_operations(axes, bars, colours, points_per_unit)

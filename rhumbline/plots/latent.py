@@ -29,11 +29,11 @@ class LandscapeStyle:
     margin_share: float = 0.04
     # Colour beyond the grid
     outside: str = "#d8d6d0"
+    # The outline of the box that latents were trained in, as x and y
+    trained_box: tuple[tuple[int, ...], ...] = ((-1, 1, 1, -1, -1), (-1, -1, 1, 1, -1))
 
 
 STYLE = LandscapeStyle()
-# The box that latents were trained in, as x and y of its outline
-TRAINED_BOX = ([-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1])
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def draw_landscape(axes: "Axes", landscape: Landscape) -> None:
         interpolation="nearest",
     )
     draw_path(axes, landscape)
-    axes.plot(*TRAINED_BOX, color=THEME.ink, linewidth=0.8, linestyle="--")
+    axes.plot(*STYLE.trained_box, color=THEME.ink, linewidth=0.8, linestyle="--")
     style_landscape_axes(axes, landscape)
     figure = axes.get_figure()
     if figure is not None:

@@ -1,4 +1,4 @@
-"""Networks. A policy encodes an instance once and then scores actions from what it remembers."""
+"""Networks. A policy encodes an instance once, then scores actions from its memory of it."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -22,56 +22,68 @@ M_ = TypeVar("M_")  # memory
 
 @runtime_checkable
 class Policy(Protocol[I_, S_, M_]):
-    """What rollouts, training and search need of a network; an `nn.Module` besides.
+    """What rollouts, training and search need of a network, which is an `nn.Module`.
 
-    One whose decoding reads tables may have `adjustable(memory)`, the numbers of them that a search
-    may change for an instance, and `adjusted(memory, numbers)`, the tables with others in their
-    place: searches that learn need both.
+    A policy whose decoding reads tables may be an `AdjustablePolicy` too.
     """
 
     problem: str
     architecture: Any
-    half_steps: bool  # whether training may compute decisions in bfloat16, not only the encoding
+    half_steps: bool  # training may compute decisions in bfloat16, too, not only the encoding
 
     @property
     def space(self) -> Box | Members:
-        """Latents the policy understands."""
+        """Return the latents the policy understands."""
         ...
 
     def footprint(self, width: int, steps: int) -> int:
-        """About how many numbers one rollout keeps at once, for so many actions to choose among
-        and steps.
+        """Return about how many numbers one rollout keeps at once.
+
+        `width` is the number of actions to choose among, `steps` that of decisions.
         """
         ...
 
     def encode(self, batch: I_) -> M_:
-        """Everything decoding will read, once per instance."""
+        """Return everything decoding reads, once per instance."""
         ...
 
     def condition(self, memory: M_, latents: Float[Tensor, "B K Z"]) -> Any:
-        """What each latent changes, once per latent."""
+        """Return what each latent changes, once per latent."""
         ...
 
     def logits(
         self, memory: M_, shift: Any, state: S_, allowed: Bool[Tensor, "B R A"]
     ) -> Float[Tensor, "B R A"]:
-        """Scores of the actions, once per step; not masked."""
+        """Return the scores of the actions, once per step; they are not masked."""
         ...
 
     def widened(self, latent: int, amplify: float = 100.0) -> "Policy[I_, S_, M_]":
-        """The same policy with a latent space in which every point behaves like the original."""
+        """Return the policy with a latent space whose every point behaves like the original."""
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """As in `nn.Module`."""
+        """Do as `nn.Module` does."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
-        """As in `nn.Module`."""
+        """Do as `nn.Module` does."""
         ...
 
     def to(self, device: torch.device | str) -> Any:
-        """As in `nn.Module`."""
+        """Do as `nn.Module` does."""
+        ...
+
+
+@runtime_checkable
+class AdjustablePolicy(Protocol):
+    """A policy with a table that searches can adjust to an instance, which learning ones need."""
+
+    def adjustable(self, memory: Any) -> Tensor:
+        """Return the table that a search may change, one per row of the memory."""
+        ...
+
+    def adjusted(self, memory: Any, table: Tensor) -> Any:
+        """Return the memory with another table in its place."""
         ...
 
 

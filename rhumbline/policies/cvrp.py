@@ -18,11 +18,18 @@ class DepotAndCustomers(nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        self.depot, self.customer = nn.Linear(3, width), nn.Linear(3, width)
+        self.depot = nn.Linear(3, width)
+        self.customer = nn.Linear(3, width)
 
     def forward(self, features: Float[Tensor, "B N 3"]) -> Float[Tensor, "B N D"]:
-        """Embeddings before the first layer."""
-        return torch.cat([self.depot(features[:, :1]), self.customer(features[:, 1:])], dim=1)
+        """Return the embeddings before the first layer."""
+        depot = features[:, :1]
+        customers = features[:, 1:]
+        parts = [
+            self.depot(depot),
+            self.customer(customers),
+        ]
+        return torch.cat(parts, dim=1)
 
 
 class CVRPPolicy(RoutingPolicy):
@@ -33,45 +40,55 @@ class CVRPPolicy(RoutingPolicy):
     def __init__(self, architecture: Architecture = Architecture()):  # noqa: B008 (frozen, so safe to share)
         super().__init__(architecture)
         a = architecture
-        self.encoder = Encoder(DepotAndCustomers(a.width), a.width, a.heads, a.layers, a.hidden)
+        self.encoder = Encoder(
+            DepotAndCustomers(a.width),
+            a.width,
+            a.heads,
+            a.layers,
+            a.hidden,
+        )
         self.decoder = make_decoder("load", a)
 
     @classmethod
     def after(cls, tsp: TSPPolicy) -> "CVRPPolicy":
-        """A policy that starts out with what a salesman has learnt of geometry; demand and load
-        count for nothing.
+        """Return a policy with the geometry that a TSP policy has learnt; it ignores the load.
 
         Untrained, it samples plans of cost 23 where new weights give 65 (uniform, 100 customers,
-        best known 15.6).
+        best known 15.6). Demands have no influence either.
         """
         policy = cls(tsp.architecture)
-        own = tsp.encoder.embed
-        mine = policy.state_dict()
-        policy.load_state_dict(
-            {n: x for n, x in tsp.state_dict().items() if n in mine}, strict=False
-        )
-        assert isinstance(own, nn.Linear)
-        assert isinstance(policy.encoder.embed, DepotAndCustomers)
-        for projection in (policy.encoder.embed.depot, policy.encoder.embed.customer):
-            projection.weight.data.zero_()[:, :2] = own.weight.data
-            projection.bias.data.copy_(own.bias.data)
-        return policy.to(own.weight.device)
+        names = policy.state_dict()
+        shared = {name: x for name, x in tsp.state_dict().items() if name in names}
+        policy.load_state_dict(shared, strict=False)
+        city = tsp.encoder.embed
+        node = policy.encoder.embed
+        assert isinstance(city, nn.Linear)
+        assert isinstance(node, DepotAndCustomers)
+        for projection in (node.depot, node.customer):
+            projection.weight.data.zero_()[:, :2] = city.weight.data
+            projection.bias.data.copy_(city.bias.data)
+        return policy.to(city.weight.device)
 
     def encode(self, batch: CVRPBatch) -> Memory | PopulationMemory:
-        """Tables for all later decoding. Demands are fractions of the capacity, so other
-        capacities look familiar.
+        """Return the tables for all later decoding.
+
+        Demands are fractions of the capacity, so that other capacities look familiar.
         """
-        return self.fold_tables(self.features(batch), batch.xy.shape[1] - 1, batch.capacity)
+        features = self.features(batch)
+        customers = batch.xy.shape[1] - 1
+        return self.fold_tables(features, customers, batch.capacity)
 
     def features(self, batch: CVRPBatch) -> Float[Tensor, "B N 3"]:
-        """What the encoder sees of each node."""
-        share = batch.demand / batch.capacity[:, None]
-        return torch.cat([batch.xy, share[..., None]], dim=-1)
+        """Return the encoder's features of each node."""
+        capacity = batch.capacity[:, None]
+        share = batch.demand / capacity
+        parts = [batch.xy, share[..., None]]
+        return torch.cat(parts, dim=-1)
 
     def logits(
         self, memory: Memory, shift: LatentBias, state: CVRPState, allowed: Bool[Tensor, "B R N"]
     ) -> Float[Tensor, "B R N"]:
-        """Scores of the next node, before masking."""
+        """Return the scores of the next node, before masking."""
         assert memory.query_load is not None
         query = (
             shift.query

@@ -1,19 +1,22 @@
-"""The published job-shop network (spec 2.5): it reads the whole shop anew at each decision, one for
-each machine.
+"""The published job-shop network (Chalumeau et al. 2023, appendix D.2).
 
-Here it is the actor alone; training uses the objectives of the other policies and needs no critic.
-Times enter as raw numbers, as published. What need not be done at each decision is not done there:
+It reads the whole shop at each step, and makes one decision for each machine. This is the actor
+alone: training uses the objectives of the other policies and needs no critic. Times enter as raw
+numbers, as published. Work that need not be done at each decision is done elsewhere:
 
-- A job's operations attend to those of them that are left, which is one of O + 1 endings of the job: `encode` has them
-  all in a table. They are sorted by machine there, because
-- an operation attends to its own machine only, so that this attention is the machine's value, and broadcasts.
-- The last layer is for the machine whose turn it is, waiting and the jobs; other machines are only seen.
-- What the latent and a bias add to all of a machine's scores alike is left out: probabilities have none of it.
-- Products that follow one another are one product (`FoldedWeights`).
+- A job's operations attend to those that are left, which is one of O + 1 endings of the job.
+  `encode` puts all of them in a table, sorted by machine, because
+- an operation attends to its own machine only. This attention is the machine's value, broadcast.
+- The last layer computes the machine whose turn it is, waiting, and the jobs; other machines are
+  only attended to.
+- What the latent and a bias add to all scores of a machine alike is left out. It does not change
+  the probabilities.
+- Products of weights that follow one another are one product (`FoldedWeights`).
 """
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -23,22 +26,29 @@ from torch import Tensor, nn
 
 from rhumbline.errors import InputError
 from rhumbline.policies.jssp import MASK_BIAS, at_least_float32, rows_with_choice, scatter_scores
-from rhumbline.policies.latent_space import Box
+from rhumbline.policies.latent_space import Box, weights_without_latents
 from rhumbline.problems.jssp import JSSPBatch
 from rhumbline.problems.jssp.machine_rules import MachinesState
 from rhumbline.record import Record
 
-JOINT_LAYERS = 2
+JOINT_LAYERS = 2  # as published
 
-# Numbers in the table of endings (10x10: 140,800 for an instance). Beyond, endings are computed at
-# each decision.
-MOST_ENDINGS = {"cpu": 1 << 27, "cuda": 1 << 30}
 
-# Rows of attention on a GPU; with more, torch before 2.8 fails in the launch (its issue 146704).
-MOST_ROWS = 65535
+@dataclass(frozen=True)
+class MachinesTuning:
+    """Limits of memory and of torch."""
 
-# Numbers of the table that are computed at once.
-AT_ONCE = 1 << 22
+    # Elements of the table of endings, by device (10x10: 140,800 for an instance). If there were
+    # more, endings are computed at each decision.
+    max_ending_elements: Mapping[str, int] = field(
+        default_factory=lambda: {"cpu": 1 << 27, "cuda": 1 << 30}
+    )
+    # Rows of attention on a GPU; with more, torch before 2.8 fails in the launch (issue 146704).
+    max_attention_rows: int = 65535
+    elements_at_once: int = 1 << 22  # of the table of endings, that are computed together
+
+
+TUNING = MachinesTuning()
 
 
 @dataclass(frozen=True)
@@ -52,77 +62,80 @@ class MachinesArchitecture:
     amplify: float = 100.0
 
     def __post_init__(self) -> None:
-        if (
-            min(self.width, self.heads, self.hidden) < 1
-            or self.latent < 0
-            or self.width % self.heads
-            or self.width % 2
-        ):
-            raise InputError(
-                f"{self}: sizes must be positive (latent may be 0), heads must divide the even width"
-            )
+        sizes = (self.width, self.heads, self.hidden)
+        is_possible = min(sizes) >= 1 and self.latent >= 0
+        if is_possible:
+            is_odd = self.width % 2 == 1
+            is_possible = not is_odd and self.width % self.heads == 0
+        if not is_possible:
+            rule = "sizes must be positive (latent may be 0), heads must divide the even width"
+            raise InputError(f"{self}: {rule}")
 
 
 class Affine(NamedTuple):
-    """A product and what is added to it."""
+    """An affine map: a product and a bias."""
 
     weight: Float[Tensor, "I D"]
     bias: Float[Tensor, "I"]
 
     def __call__(self, x: Float[Tensor, "*X D"]) -> Float[Tensor, "*X I"]:
-        """The product."""
+        """Apply the map."""
         return F.linear(x, self.weight, self.bias)
 
     def after(self, first: "Affine") -> "Affine":
-        """This layer behind another, as one."""
-        return Affine(self.weight @ first.weight, self.weight @ first.bias + self.bias)
+        """Return the composition of `first` and this map."""
+        weight = self.weight @ first.weight
+        bias = self.weight @ first.bias
+        return Affine(weight, bias + self.bias)
 
 
 class FoldedWeights(NamedTuple):
-    """Weights multiplied out. They belong to no instance; a memory's tensors do, so these are
-    apart from them.
+    """Products of weights.
+
+    They are apart from the memory's tensors, because they belong to no instance.
     """
 
     machine: Affine  # from how long a machine is busy to its token, query, key and value
-    operation: Affine  # from a machine's token to what its operations get to see
-    match: Float[Tensor, "D D"]  # from a machine's token to what it looks for in jobs
+    operation: Affine  # from a machine's token to what its operations attend to
+    match: Float[Tensor, "D D"]  # from a machine's token to the job token it prefers
     waiting: Float[Tensor, "D"]
 
 
 @dataclass(frozen=True)
 class MachinesMemory(Record):
-    """Instances, their operations in S places: G for each machine, as many as some job has
-    operations there.
+    """Instances, with operations in S places: G for each machine.
+
+    G is the largest number of operations that a job has on one machine. A job has C = O + 1
+    endings: the operations that are left, from each of O operations on, and none.
     """
 
     duration: Float[Tensor, "B J O"]
     real: Bool[Tensor, "B J O"]  # shorter jobs end with operations that do not exist
     place: Int[Tensor, "B J S"]  # the operation in each place, -1 for none
-    left: Float[
-        Tensor, "B JC S"
-    ]  # for each ending of each job, C = O + 1 of them: 1 where there is an operation
-    endings: (
-        Float[Tensor, "B JC SD"] | None
-    )  # what those operations look like; None where it would be too much
+    left: Float[Tensor, "B JC S"]  # for each ending: 1 where there is an operation
+    endings: Float[Tensor, "B JC SD"] | None  # embeddings of operations; None if it were too large
     folded: FoldedWeights
 
 
 @dataclass(frozen=True)
 class MachinesLatentBias(Record):
-    """What a latent changes: what a machine looks for, whatever its token."""
+    """What a latent changes: the job token that a machine prefers, whatever its own token."""
 
     match: Float[Tensor, "B K D"]
 
 
 class Block(nn.Module):
-    """Attention and a layer with two ReLUs, each with a residual and a norm behind it."""
+    """Attention, then a layer with two ReLUs; each with a residual, followed by a norm."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
         self.heads = heads
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.norm_attention, self.norm_hidden = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.up, self.down = nn.Linear(width, width), nn.Linear(width, width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm_attention = nn.LayerNorm(width)
+        self.norm_hidden = nn.LayerNorm(width)
+        self.up = nn.Linear(width, width)
+        self.down = nn.Linear(width, width)
 
     def forward(
         self,
@@ -130,40 +143,57 @@ class Block(nn.Module):
         seen: Float[Tensor, "X T D"] | None = None,
         bias: Float[Tensor, "X 1 #L T"] | None = None,
     ) -> Float[Tensor, "X L D"]:
-        """Attention to the tokens `seen`, or among `x` itself."""
+        """Let `x` attend to the tokens `seen`, or to itself."""
         if seen is None:
-            return self.mixed(x, self.split(self.qkv(x)))
-        return self.mixed(
-            x, self.split(self.part(0, 1)(x)) + self.split(self.part(1, 3)(seen)), bias
-        )
+            parts = self.split_heads(self.qkv(x))
+            return self.attend(x, parts)
+        to_query = self.part(0, 1)
+        to_key_and_value = self.part(1, 3)
+        query = self.split_heads(to_query(x))
+        others = self.split_heads(to_key_and_value(seen))
+        return self.attend(x, query + others, bias)
 
-    def mixed(
+    def attend(
         self,
         x: Float[Tensor, "X L D"],
         parts: tuple[Float[Tensor, "X N _ C"], ...],
         bias: Float[Tensor, "X 1 #L T"] | None = None,
     ) -> Float[Tensor, "X L D"]:
-        """From queries, keys and values on."""
+        """Apply the block, given queries, keys and values."""
         query, key, value = parts
-        with torch.autocast(x.device.type, enabled=False):  # see `trusted`
-            seen = chunked_attention(query, key, value, bias)
-        return self.closed(x + self.out(seen.transpose(1, 2).flatten(2)))
+        with torch.autocast(x.device.type, enabled=False):  # see `at_least_float32`
+            glimpse = chunked_attention(
+                query,
+                key,
+                value,
+                bias,
+            )
+        glimpse = glimpse.transpose(1, 2).flatten(2)
+        return self.feed_forward(x + self.out(glimpse))
 
     def part(self, first: int, end: int) -> Affine:
-        """Some of queries (0), keys (1) and values (2)."""
-        rows = slice(first * self.out.in_features, end * self.out.in_features)
-        return Affine(self.qkv.weight[rows], self.qkv.bias[rows])
+        """Return the projection to some of queries (0), keys (1) and values (2)."""
+        width = self.out.in_features
+        rows = slice(first * width, end * width)
+        weight = self.qkv.weight[rows]
+        bias = self.qkv.bias[rows]
+        return Affine(weight, bias)
 
-    def split(self, x: Float[Tensor, "X L E"]) -> tuple[Float[Tensor, "X N L C"], ...]:
-        """Queries, keys or values side by side, cut into heads."""
-        width = self.out.in_features // self.heads
-        return at_least_float32(x).unflatten(2, (-1, self.heads, width)).transpose(1, 3).unbind(2)
+    def split_heads(self, x: Float[Tensor, "X L E"]) -> tuple[Float[Tensor, "X N L C"], ...]:
+        """Separate queries, keys or values that are side by side, and cut them into heads."""
+        heads = self.heads
+        width = self.out.in_features // heads
+        x = at_least_float32(x)
+        parts = x.unflatten(2, (-1, heads, width))
+        return parts.transpose(1, 3).unbind(2)
 
-    def closed(self, x: Float[Tensor, "*X D"]) -> Float[Tensor, "*X D"]:
-        """What follows attention and its residual."""
+    def feed_forward(self, x: Float[Tensor, "*X D"]) -> Float[Tensor, "*X D"]:
+        """Apply what follows attention and its residual."""
         x = self.norm_attention(x)
         hidden = F.relu(self.up(x), inplace=True)
-        return self.norm_hidden(x + F.relu(self.down(hidden), inplace=True))
+        change = self.down(hidden)
+        change = F.relu(change, inplace=True)
+        return self.norm_hidden(x + change)
 
 
 def chunked_attention(
@@ -172,35 +202,49 @@ def chunked_attention(
     value: Float[Tensor, "X N T C"],
     bias: Float[Tensor, "X 1 #L T"] | None,
 ) -> Float[Tensor, "X N L C"]:
-    """Fused attention, in pieces where there are more rows than its kernels take."""
-    pieces = (slice(at, at + MOST_ROWS) for at in range(0, max(1, len(query)), MOST_ROWS))
-    found = [
-        F.scaled_dot_product_attention(
-            query[p], key[p], value[p], None if bias is None else bias[p]
+    """Apply fused attention, in chunks if there are more rows than its kernels take."""
+    size = TUNING.max_attention_rows
+    count = max(1, len(query))
+    glimpses = list[Tensor]()
+    for start in range(0, count, size):
+        rows = slice(start, start + size)
+        glimpse = F.scaled_dot_product_attention(
+            query[rows],
+            key[rows],
+            value[rows],
+            None if bias is None else bias[rows],
         )
-        for p in pieces
-    ]
-    return found[0] if len(found) == 1 else torch.cat(found)
+        glimpses.append(glimpse)
+    if len(glimpses) == 1:
+        return glimpses[0]
+    return torch.cat(glimpses)
 
 
 class ShopEncoder(nn.Module):
-    """Machines, jobs and waiting as tokens that have seen one another."""
+    """Tokens of machines, jobs and waiting, which attend to one another."""
 
     def __init__(self, a: MachinesArchitecture):
         super().__init__()
-        self.busy, self.duration, self.waiting = (nn.Linear(1, a.width) for _ in range(3))
-        self.machines, self.operations, self.places = (Block(a.width, a.heads) for _ in range(3))
-        self.joint = nn.ModuleList(Block(a.width, a.heads) for _ in range(JOINT_LAYERS))
+        width = a.width
+        self.busy = nn.Linear(1, width)
+        self.duration = nn.Linear(1, width)
+        self.waiting = nn.Linear(1, width)
+        self.machines = Block(width, a.heads)
+        self.operations = Block(width, a.heads)
+        self.places = Block(width, a.heads)
+        self.joint = nn.ModuleList()
+        for _ in range(JOINT_LAYERS):
+            self.joint.append(Block(width, a.heads))
 
-    def folded(self, match: Float[Tensor, "D D"]) -> FoldedWeights:
-        """Products of weights, with the decoder's."""
+    def fold_weights(self, match: Float[Tensor, "D D"]) -> FoldedWeights:
+        """Return the products of weights, with `match` of the decoder."""
         token = as_affine(self.busy)
         out = as_affine(self.places.out)
-        seen = as_affine(self.machines.qkv).after(token)
+        qkv = as_affine(self.machines.qkv).after(token)
+        weight = torch.cat([token.weight, qkv.weight])
+        bias = torch.cat([token.bias, qkv.bias])
         return FoldedWeights(
-            machine=Affine(
-                torch.cat([token.weight, seen.weight]), torch.cat([token.bias, seen.bias])
-            ),
+            machine=Affine(weight, bias),
             operation=out.after(self.places.part(2, 3)),  # attention to one token is its value
             match=match,
             waiting=self.waiting.weight[:, 0] + self.waiting.bias,
@@ -209,16 +253,27 @@ class ShopEncoder(nn.Module):
     def endings(
         self, duration: Float[Tensor, "Y O"], real: Bool[Tensor, "Y O"], first: Int[Tensor, "Y E"]
     ) -> Float[Tensor, "Y E O D"]:
-        """Operations of jobs that have seen those from the first one left on; for several such
-        endings of each job.
+        """Return the embeddings of each job's operations, for E endings of the job.
+
+        In ending e, operations attend to those from `first[:, e]` on.
         """
-        (_, count), (_, cases) = duration.shape, first.shape
-        x = self.duration(duration[..., None]) + sinusoidal_positions(
-            count, self.duration.out_features, duration.device
+        count = duration.shape[1]
+        endings = first.shape[1]
+        device = duration.device
+        width = self.duration.out_features
+        x = self.duration(duration[..., None])
+        x = x + sinusoidal_positions(count, width, device)
+        steps = torch.arange(count, device=first.device)
+        is_ahead = steps >= first[..., None]
+        left = is_ahead & real[:, None]
+        mask = MASK_BIAS * (~left).to(duration.dtype)
+        bias = mask.repeat_interleave(count, dim=1)
+        embedding = self.operations(
+            x.repeat(1, endings, 1),
+            x,
+            bias[:, None],
         )
-        left = (torch.arange(count, device=first.device) >= first[..., None]) & real[:, None]
-        bias = (MASK_BIAS * (~left).to(duration.dtype)).repeat_interleave(count, dim=1)[:, None]
-        return self.operations(x.repeat(1, cases, 1), x, bias).unflatten(1, (cases, count))
+        return embedding.unflatten(1, (endings, count))
 
     def forward(
         self,
@@ -228,17 +283,32 @@ class ShopEncoder(nn.Module):
         operations: Float[Tensor, "X J S D"],
         left: Float[Tensor, "X J S"],
     ) -> Float[Tensor, "X L D"]:
-        """Tokens of the machine whose turn it is (counted from 1), of waiting, and of the jobs."""
+        """Return the tokens of the machine at `turn` (counted from 1), of waiting, and of jobs."""
         width = folded.waiting.shape[0]
-        token, seen = folded.machine(busy[..., None]).split((width, 3 * width), dim=2)
-        machines = self.machines.mixed(token, self.machines.split(seen))
-        jobs = self.jobs(operations, left, folded.operation(machines))
-        waiting = folded.waiting.expand(len(busy), 1, -1)
-        x = torch.cat([waiting.to(machines.dtype), machines, jobs.to(machines.dtype)], dim=1)
+        count, machine_count = busy.shape
+        projected = folded.machine(busy[..., None])
+        token, qkv = projected.split((width, 3 * width), dim=2)
+        parts = self.machines.split_heads(qkv)
+        machines = self.machines.attend(token, parts)
+        seen = folded.operation(machines)
+        jobs = self.jobs(operations, left, seen)
+        waiting = folded.waiting.expand(count, 1, -1)
+        tokens = [
+            waiting.to(machines.dtype),
+            machines,
+            jobs.to(machines.dtype),
+        ]
+        x = torch.cat(tokens, dim=1)
         for block in self.joint[:-1]:
             x = block(x)
-        own = x.gather(1, turn[:, None, None].expand(-1, 1, width))
-        return self.joint[-1](torch.cat([own, x[:, :1], x[:, busy.shape[1] + 1 :]], dim=1), x)
+        index = turn[:, None, None].expand(-1, 1, width)
+        scored = [
+            x.gather(1, index),
+            x[:, :1],
+            x[:, machine_count + 1 :],
+        ]
+        last = self.joint[-1]
+        return last(torch.cat(scored, dim=1), x)
 
     def jobs(
         self,
@@ -246,76 +316,103 @@ class ShopEncoder(nn.Module):
         left: Float[Tensor, "X J S"],
         seen: Float[Tensor, "X M D"],
     ) -> Float[Tensor, "X J D"]:
-        """A job is the sum of the operations it has left, each having seen its machine; a
-        completed one is zero.
+        """Return each job as the sum of the operations it has left; a completed job is zero.
+
+        Each operation has attended to its machine.
         """
-        x = operations.unflatten(2, (seen.shape[1], -1)) + seen[:, None, :, None]
-        x = self.places.closed(x.flatten(2, 3))
+        machines = seen.shape[1]
+        x = operations.unflatten(2, (machines, -1))
+        x = x + seen[:, None, :, None]
+        x = x.flatten(2, 3)
+        x = self.places.feed_forward(x)
+        weight = left[:, :, None]
         with torch.autocast(x.device.type, enabled=False):  # a sum of many in full precision
-            return (left[:, :, None] @ x)[:, :, 0]
+            total = weight @ x
+            return total[:, :, 0]
 
 
 def as_affine(layer: nn.Linear) -> Affine:
-    """A module's weights."""
+    """Return the weights of a module."""
     return Affine(layer.weight, layer.bias)
 
 
 def sinusoidal_positions(count: int, width: int, device: torch.device) -> Float[Tensor, "O D"]:
-    """Sines on even and cosines on odd channels, base 10,000."""
-    pace = 10000.0 ** (-torch.arange(0, width, 2, device=device) / width)
-    angle = torch.arange(count, device=device)[:, None] * pace
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+    """Return sines on even and cosines on odd channels, base 10,000."""
+    channel = torch.arange(0, width, 2, device=device)
+    exponent = -channel / width
+    frequency = 10000.0**exponent
+    position = torch.arange(count, device=device)
+    angle = position[:, None] * frequency
+    pairs = [angle.sin(), angle.cos()]
+    table = torch.stack(pairs, dim=-1)
+    return table.flatten(1)
 
 
 def operations_by_machine(machine: Int[Tensor, "B J O"], count: int) -> Int[Tensor, "B J S"]:
-    """The operations of each job in the order of their machines, G places for each, -1 where
-    there is none.
-    """
-    before = (
-        (machine[..., None] == machine[..., None, :]).tril(-1).sum(3)
-    )  # how often the job was there already
-    real = machine < count
-    group = int((before * real).max()) + 1
-    slot = torch.where(real, machine * group + before, count * group)
-    empty = torch.full_like(machine[..., :1], -1).repeat(1, 1, count * group + 1)
-    return empty.scatter(
-        2, slot, torch.arange(machine.shape[2], device=machine.device).expand_as(slot)
-    )[..., :-1]
+    """Sort the operations of each job by machine, G places for each; -1 is an empty place."""
+    steps = machine.shape[2]
+    is_same = machine[..., None] == machine[..., None, :]
+    earlier_visits = is_same.tril(-1).sum(3)
+    is_real = machine < count
+    visits = earlier_visits * is_real
+    group = int(visits.max()) + 1
+    slots = count * group
+    slot = torch.where(
+        is_real,
+        machine * group + earlier_visits,
+        slots,
+    )
+    empty = torch.full_like(machine[..., :1], -1)
+    empty = empty.repeat(1, 1, slots + 1)
+    operation = torch.arange(steps, device=machine.device)
+    filled = empty.scatter(2, slot, operation.expand_as(slot))
+    return filled[..., :-1]
 
 
 def gather_operations(
     x: Float[Tensor, "Y E O D"], place: Int[Tensor, "Y S"]
 ) -> Float[Tensor, "Y E S D"]:
-    """Operations in their places; in empty ones the first, which nobody sees there."""
-    index = place.clamp(min=0)[:, None, :, None]
-    return x.gather(2, index.expand(-1, x.shape[1], -1, x.shape[3]))
+    """Put operations in their places; empty places get the first operation, which is masked."""
+    endings = x.shape[1]
+    width = x.shape[3]
+    index = place.clamp(min=0)
+    index = index[:, None, :, None]
+    index = index.expand(-1, endings, -1, width)
+    return x.gather(2, index)
 
 
 class Matcher(nn.Module):
-    """Scores of jobs for a machine; the latent's rows start at zero."""
+    """Scores jobs for a machine; the latent's rows start at zero."""
 
     def __init__(self, a: MachinesArchitecture):
         super().__init__()
-        self.machine, self.job = nn.Linear(a.width, a.hidden), nn.Linear(a.width, a.hidden)
-        self.machine_latent, self.job_latent = (
-            nn.Parameter(torch.zeros(a.latent, a.hidden)) for _ in range(2)
-        )
+        self.machine = nn.Linear(a.width, a.hidden)
+        self.job = nn.Linear(a.width, a.hidden)
+        machine_latent = torch.zeros(a.latent, a.hidden)
+        self.machine_latent = nn.Parameter(machine_latent)
+        job_latent = torch.zeros(a.latent, a.hidden)
+        self.job_latent = nn.Parameter(job_latent)
+        amplify = torch.tensor(float(a.amplify))
         self.amplify: Tensor
-        self.register_buffer("amplify", torch.tensor(float(a.amplify)))
+        self.register_buffer("amplify", amplify)
 
     @property
     def match(self) -> Float[Tensor, "D D"]:
-        """From a machine's token to what it looks for: the products of machines with jobs, as
-        one with their tokens.
-        """
-        return self.job.weight.T @ self.machine.weight / math.sqrt(self.job.out_features)
+        """Return the product of both projections, from a machine's token to a job's."""
+        scale = math.sqrt(self.job.out_features)
+        product = self.job.weight.T @ self.machine.weight
+        return product / scale
 
     def condition(self, latents: Float[Tensor, "B K Z"]) -> MachinesLatentBias:
-        """What each latent adds to that. What it adds to jobs, it adds to all of them: no choice
-        shows it.
+        """Return what each latent adds to that.
+
+        What a latent adds to jobs, it adds to all of them; it does not change the probabilities.
         """
-        shift = latents * self.amplify @ self.machine_latent + self.machine.bias
-        return MachinesLatentBias(shift @ self.job.weight / math.sqrt(self.job.out_features))
+        z = latents * self.amplify
+        scale = math.sqrt(self.job.out_features)
+        shift = z @ self.machine_latent + self.machine.bias
+        match = shift @ self.job.weight
+        return MachinesLatentBias(match / scale)
 
     def forward(
         self,
@@ -323,15 +420,20 @@ class Matcher(nn.Module):
         tokens: Float[Tensor, "X L D"],
         shift: Float[Tensor, "X D"],
     ) -> Float[Tensor, "X A"]:
-        """Products of a machine, the first token, with the others: up to what is the same in all
-        of them.
+        """Return the products of a machine, the first token, with the others.
+
+        They are scores up to what is the same in all of them.
         """
-        query = F.linear(tokens[:, 0], match) + shift
-        return (tokens[:, 1:] @ query[..., None])[..., 0].float()
+        machine = tokens[:, 0]
+        others = tokens[:, 1:]
+        query = F.linear(machine, match)
+        query = query + shift
+        products = others @ query[..., None]
+        return products[..., 0].float()
 
 
 class JSSPMachinesPolicy(nn.Module):
-    """Runs its network at each decision that is one."""
+    """Runs its network at each decision that has a choice."""
 
     problem = "jssp-machines"
     half_steps = True
@@ -339,26 +441,23 @@ class JSSPMachinesPolicy(nn.Module):
     def __init__(self, architecture: MachinesArchitecture = MachinesArchitecture()):  # noqa: B008 (frozen)
         super().__init__()
         self.architecture = architecture
-        self.encoder, self.decoder = ShopEncoder(architecture), Matcher(architecture)
+        self.encoder = ShopEncoder(architecture)
+        self.decoder = Matcher(architecture)
 
     @property
     def space(self) -> Box:
-        """The latents this policy understands; of size 0 for a single policy."""
+        """Return the latents this policy understands; of size 0 for a single policy."""
         return Box(self.architecture.latent)
 
     def footprint(self, width: int, steps: int) -> int:
-        """About how many numbers one rollout keeps at once: as if there were as many machines as
-        jobs.
-        """
+        """Return about how many numbers one rollout keeps, with as many machines as jobs."""
         return (width - 1) ** 2 * self.architecture.width + steps
 
     def encode(self, batch: JSSPBatch) -> MachinesMemory:
-        """All endings of all jobs, unless there are too many."""
-        machine, machines, columns = (
-            batch.machine[..., :-1],
-            batch.load.shape[1] - 1,
-            batch.machine.shape[2],
-        )
+        """Return the tables for all later decoding, with the endings unless they are too many."""
+        machine = batch.machine[..., :-1]
+        machines = batch.load.shape[1] - 1
+        columns = batch.machine.shape[2]
         place = operations_by_machine(machine, machines)
         left = place[:, :, None] >= torch.arange(columns, device=place.device)[:, None]
         memory = MachinesMemory(
@@ -367,50 +466,70 @@ class JSSPMachinesPolicy(nn.Module):
             place=place,
             left=left.flatten(1, 2).float(),
             endings=None,
-            folded=self.encoder.folded(self.decoder.match),
+            folded=self.encoder.fold_weights(self.decoder.match),
         )
-        if left.numel() * self.architecture.width > MOST_ENDINGS[place.device.type]:
+        most = TUNING.max_ending_elements[place.device.type]
+        if left.numel() * self.architecture.width > most:
             return memory
         return replace(memory, endings=self.endings(memory, columns))
 
     def endings(self, memory: MachinesMemory, columns: int) -> Float[Tensor, "B JC SD"]:
-        """The table, made of some jobs at a time."""
-        jobs = [x.flatten(0, 1) for x in (memory.duration, memory.real, memory.place)]
-        some = max(1, AT_ONCE // (columns * columns * self.architecture.width))
-        first = torch.arange(columns, device=memory.place.device)
-        parts = [
-            gather_operations(
-                self.encoder.endings(duration, real, first.expand(len(real), -1)), place
-            )
-            for duration, real, place in zip(*(x.split(some) for x in jobs), strict=True)
-        ]
-        return torch.cat(parts).view(
-            len(memory.duration), -1, memory.place.shape[2] * self.architecture.width
+        """Return the table of endings, computed for some jobs at a time."""
+        count, _, places_each = memory.place.shape
+        width = self.architecture.width
+        size = columns * columns * width
+        some = max(1, TUNING.elements_at_once // size)
+        first = torch.arange(
+            columns,
+            device=memory.place.device,
         )
+        durations = memory.duration.flatten(0, 1).split(some)
+        reals = memory.real.flatten(0, 1).split(some)
+        places = memory.place.flatten(0, 1).split(some)
+        parts = list[Tensor]()
+        for duration, real, place in zip(durations, reals, places, strict=True):
+            embedding = self.encoder.endings(
+                duration,
+                real,
+                first.expand(len(real), -1),
+            )
+            parts.append(gather_operations(embedding, place))
+        table = torch.cat(parts)
+        return table.view(count, -1, places_each * width)
 
     def operations(
         self, memory: MachinesMemory, cell: Int[Tensor, "X J"]
     ) -> Float[Tensor, "X J S D"]:
-        """What the operations left look like, in their places: from the table, or computed now."""
-        sizes = (memory.place.shape[2], self.architecture.width)
+        """Return the embeddings of the operations left, in their places.
+
+        They are in the table, or are computed now.
+        """
+        shape = (
+            *cell.shape,
+            memory.place.shape[2],
+            self.architecture.width,
+        )
         if memory.endings is not None:
-            found = F.embedding(cell, memory.endings.flatten(0, 1))
-            return found.view(*cell.shape, *sizes)
+            table = memory.endings.flatten(0, 1)
+            return F.embedding(cell, table).view(shape)
         columns = memory.duration.shape[2] + 1
         cells = cell.flatten()
         job = cells // columns
-        duration, real, place = (
-            x.flatten(0, 1)[job] for x in (memory.duration, memory.real, memory.place)
+        first = cells % columns
+        duration = memory.duration.flatten(0, 1)[job]
+        real = memory.real.flatten(0, 1)[job]
+        place = memory.place.flatten(0, 1)[job]
+        embedding = self.encoder.endings(
+            duration,
+            real,
+            first[:, None],
         )
-        found = gather_operations(
-            self.encoder.endings(duration, real, (cells % columns)[:, None]), place
-        )
-        return found.view(*cell.shape, *sizes)
+        return gather_operations(embedding, place).view(shape)
 
     def condition(
         self, memory: MachinesMemory, latents: Float[Tensor, "B K Z"]
     ) -> MachinesLatentBias:
-        """What each latent changes."""
+        """Return what each latent changes."""
         return self.decoder.condition(latents)
 
     def logits(
@@ -420,21 +539,38 @@ class JSSPMachinesPolicy(nn.Module):
         state: MachinesState,
         allowed: Bool[Tensor, "B R A"],
     ) -> Float[Tensor, "B R A"]:
-        """Scores of waiting and of the jobs for the machine whose turn it is, not masked; zeros
-        without a choice.
+        """Return the scores of waiting and of the jobs, for the machine whose turn it is.
+
+        They are not masked. Decisions without a choice get zeros.
         """
         rows = rows_with_choice(allowed)
-        cell = state.cell[..., 1:].flatten(0, 1)[rows].contiguous()
+        cell = state.cell[..., 1:].flatten(0, 1)
+        cell = cell[rows].contiguous()
         turn = state.turn.flatten()[rows]
-        busy = state.busy.flatten(0, 1)[rows].to(memory.duration.dtype)
-        left = F.embedding(cell, memory.left.flatten(0, 1))
-        tokens = self.encoder(memory.folded, busy, turn, self.operations(memory, cell), left)
-        scores = self.decoder(memory.folded.match, tokens, shift.match.flatten(0, 1)[rows])
+        busy = state.busy.flatten(0, 1)[rows]
+        tokens = self.encoder(
+            memory.folded,
+            busy.to(memory.duration.dtype),
+            turn,
+            self.operations(memory, cell),
+            F.embedding(cell, memory.left.flatten(0, 1)),
+        )
+        scores = self.decoder(
+            memory.folded.match,
+            tokens,
+            shift.match.flatten(0, 1)[rows],
+        )
         return scatter_scores(scores, rows, allowed)
 
     def widened(self, latent: int, amplify: float = 100.0) -> "JSSPMachinesPolicy":
-        """The same policy with a latent space whose every point behaves exactly alike."""
-        wide = JSSPMachinesPolicy(replace(self.architecture, latent=latent, amplify=amplify))
-        own = {n: x for n, x in self.state_dict().items() if not n.endswith(("_latent", "amplify"))}
-        wide.load_state_dict(own, strict=False)
-        return wide.to(next(self.parameters()).device)
+        """Return the policy with a latent space whose every point behaves exactly alike."""
+        architecture = replace(
+            self.architecture,
+            latent=latent,
+            amplify=amplify,
+        )
+        wide = JSSPMachinesPolicy(architecture)
+        weights = weights_without_latents(self)
+        wide.load_state_dict(weights, strict=False)
+        device = next(self.parameters()).device
+        return wide.to(device)

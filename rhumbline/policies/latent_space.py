@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
+
+LATENT_WEIGHTS = ("_latent", "amplify")  # how names of weights end that depend on the latent space
 
 
 @dataclass(frozen=True)
@@ -14,11 +16,17 @@ class Box:
     size: int
 
     def sample(self, count: tuple[int, ...], rng: torch.Generator) -> Float[Tensor, "*count Z"]:
-        """Uniform latents on the generator's device."""
-        return 2.0 * torch.rand(*count, self.size, generator=rng, device=rng.device) - 1.0
+        """Draw uniform latents on the generator's device."""
+        uniforms = torch.rand(
+            *count,
+            self.size,
+            generator=rng,
+            device=rng.device,
+        )
+        return 2.0 * uniforms - 1.0
 
     def centre(self, count: tuple[int, ...], device: torch.device) -> Float[Tensor, "*count Z"]:
-        """The middle of the box, where a widened policy behaves like the one it came from."""
+        """Return the centre of the box, where a widened policy behaves like the original."""
         return torch.zeros(*count, self.size, device=device)
 
 
@@ -30,12 +38,22 @@ class Members:
     size: int = 1
 
     def sample(self, count: tuple[int, ...], rng: torch.Generator) -> Float[Tensor, "*count 1"]:
-        """Not random: members in their order, again from the first where more are wanted than
-        there are.
-        """
-        order = torch.arange(count[-1], device=rng.device) % self.count
-        return order.float()[:, None].expand(*count, 1).contiguous()
+        """Return the members in order, from the first again after the last; nothing is random."""
+        wanted = count[-1]
+        numbers = torch.arange(wanted, device=rng.device)
+        member = (numbers % self.count).float()
+        latents = member[:, None]
+        return latents.expand(*count, 1).contiguous()
 
     def centre(self, count: tuple[int, ...], device: torch.device) -> Float[Tensor, "*count 1"]:
-        """The first member."""
+        """Return the first member."""
         return torch.zeros(*count, 1, device=device)
+
+
+def weights_without_latents(module: nn.Module) -> dict[str, Tensor]:
+    """Return the weights of a network that do not depend on its latent space."""
+    return {
+        name: weight
+        for name, weight in module.state_dict().items()
+        if not name.endswith(LATENT_WEIGHTS)
+    }

@@ -1,5 +1,6 @@
-"""Poppy: a population of decoders that share one encoder (spec 3.3). A latent is the number of a
-member.
+"""A population of decoders that share one encoder (Poppy, Grinsztajn et al. 2023).
+
+A latent is the number of a member.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from rhumbline.errors import InputError
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.attention.memory import LatentBias, Memory
 from rhumbline.policies.attention.pointer import PointerDecoder, RoutingPolicy
+from rhumbline.policies.latent_space import weights_without_latents
 from rhumbline.record import Record
 
 
@@ -24,26 +26,29 @@ class PopulationMemory(Record):
     members: tuple[Memory, ...]
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "PopulationMemory":
-        """A copy in which every tensor of every member went through `change`."""
-        return PopulationMemory(tuple(member.map(change) for member in self.members))
+        """Return a copy in which `change` was applied to every tensor of every member."""
+        members = (member.map(change) for member in self.members)
+        return PopulationMemory(tuple(members))
 
     def pick(self, which: Int[Tensor, "B"]) -> Memory:
-        """The tables of one member for each instance."""
+        """Return the tables of one member for each instance."""
         wanted = which.tolist()
         if len(set(wanted)) == 1:
             return self.members[wanted[0]]
         rows = torch.arange(len(which), device=which.device)
         first = self.members[0]
-        tables = [f.name for f in fields(first) if isinstance(getattr(first, f.name), Tensor)]
-        return replace(
-            first,
-            **{n: torch.stack([getattr(m, n) for m in self.members])[which, rows] for n in tables},
-        )
+        tables = dict[str, Tensor]()
+        for name in (field.name for field in fields(first)):
+            if isinstance(getattr(first, name), Tensor):
+                table = torch.stack([getattr(member, name) for member in self.members])
+                tables[name] = table[which, rows]
+        return replace(first, **tables)
 
 
 class Decoders(nn.ModuleList):
-    """The members' decoders, with the interface of one. A member's tables hold all of it: no
-    weight is read later.
+    """The members' decoders, with the interface of a single one.
+
+    The tables of a member hold all of its decoder: decoding reads no weight.
     """
 
     def __init__(self, context: Literal["first", "load"], a: Architecture):
@@ -53,7 +58,7 @@ class Decoders(nn.ModuleList):
 
     @property
     def each(self) -> list[PointerDecoder]:
-        """The decoders one by one."""
+        """Return the decoders one by one."""
         return [cast(PointerDecoder, decoder) for decoder in self]
 
     def tables(
@@ -62,19 +67,31 @@ class Decoders(nn.ModuleList):
         capacity: Int[Tensor, "B"] | None = None,
         sharpness: float = 1.0,
     ) -> PopulationMemory:
-        """Tables of every member for the embeddings they share."""
-        return PopulationMemory(
-            tuple(member_tables(decoder, embedding, capacity, sharpness) for decoder in self.each)
-        )
+        """Return the tables of every member for the embeddings they share."""
+        members = list[Memory]()
+        for decoder in self.each:
+            memory = member_tables(
+                decoder,
+                embedding,
+                capacity,
+                sharpness,
+            )
+            members.append(memory)
+        return PopulationMemory(tuple(members))
 
     def condition(self, memory: Memory, latents: Float[Tensor, "B K 1"]) -> LatentBias:
-        """The constants of the members whose tables these are; `Crowd.pick` has gone by the
-        latents already.
+        """Return the constants of the members whose tables these are.
+
+        `PopulationMemory.pick` has selected the members by the latents already.
         """
+        count = latents.shape[1]
         assert memory.glimpse is not None
         assert memory.preference is not None
-        each = (memory.query_fixed, memory.glimpse, memory.preference)
-        return LatentBias(*(x.expand(-1, latents.shape[1], -1) for x in each))
+        return LatentBias(
+            query=memory.query_fixed.expand(-1, count, -1),
+            glimpse=memory.glimpse.expand(-1, count, -1),
+            pointer=memory.preference.expand(-1, count, -1),
+        )
 
     def logits(
         self,
@@ -83,11 +100,11 @@ class Decoders(nn.ModuleList):
         query: Float[Tensor, "B R D"],
         allowed: Bool[Tensor, "B R N"],
     ) -> Float[Tensor, "B R N"]:
-        """Scores of all nodes from the queries."""
+        """Return the scores of all nodes from the queries."""
         return self.each[0].logits(memory, shift, query, allowed)
 
     def with_embeddings(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
-        """Not for populations: which member should adapt?"""
+        """Refuse: it is not defined which member would adapt."""
         raise InputError(
             "a population cannot be adapted to an instance; take a policy with one decoder"
         )
@@ -99,42 +116,45 @@ def member_tables(
     capacity: Int[Tensor, "B"] | None,
     sharpness: float,
 ) -> Memory:
-    """A member's tables with its constants; these in float32, as they are for a policy with
-    latents.
+    """Return a member's tables with its constants.
+
+    The constants are in float32, as they are for a policy with latents.
     """
     memory = decoder.tables(embedding, capacity, sharpness)
-    kind = embedding.device.type
-    with torch.autocast(kind, enabled=False):
-        none = torch.zeros(len(embedding), 1, 0, device=embedding.device)
-        shift = decoder.condition(memory, none)
-        return replace(memory, glimpse=shift.glimpse, preference=shift.pointer)
+    device = embedding.device
+    with torch.autocast(device.type, enabled=False):
+        empty = torch.zeros(len(embedding), 1, 0, device=device)
+        shift = decoder.condition(memory, empty)
+        return replace(
+            memory,
+            glimpse=shift.glimpse,
+            preference=shift.pointer,
+        )
 
 
 def make_decoder(context: Literal["first", "load"], a: Architecture) -> PointerDecoder | Decoders:
-    """One decoder with a latent space, or a population of them."""
-    return (
-        Decoders(context, a)
-        if a.members
-        else PointerDecoder(context, a.width, a.heads, a.latent, a.amplify)
-    )
+    """Return one decoder with a latent space, or a population of them."""
+    if a.members:
+        return Decoders(context, a)
+    return PointerDecoder(context, a.width, a.heads, a.latent, a.amplify)
 
 
 def make_population(policy: RoutingPolicy, members: int) -> RoutingPolicy:
-    """A population whose every member is the decoder of a single policy, or of the centre of a
-    latent space.
+    """Return a population whose members all are the decoder of a single policy.
+
+    Of a policy with a latent space, it is the decoder at the centre.
     """
     a = policy.architecture
     if a.members:
-        raise InputError(
-            f"this is a population of {a.members} already; start from a policy with one decoder"
-        )
-    many = type(policy)(replace(a, members=members, latent=0, amplify=Architecture.amplify))
-    state = {name: x for name, x in policy.state_dict().items() if name.startswith("encoder.")}
-    for name, x in policy.decoder.state_dict().items():
-        if not name.endswith(("_latent", "amplify")):
-            state |= {f"decoder.{member}.{name}": x for member in range(members)}
-    own = {
-        name: x for name, x in many.state_dict().items() if name.endswith(("_latent", "amplify"))
-    }  # empty, or fixed
-    many.load_state_dict(own | state)
-    return many.to(next(policy.parameters()).device)
+        known = f"this is a population of {a.members} already"
+        raise InputError(f"{known}; start from a policy with one decoder")
+    population = type(policy)(replace(a, members=members, latent=0, amplify=Architecture.amplify))
+    state = population.state_dict()  # its weights that depend on latents are empty or fixed
+    for name, weight in policy.state_dict().items():
+        if name.startswith("encoder."):
+            state[name] = weight
+    for name, weight in weights_without_latents(policy.decoder).items():
+        for member in range(members):
+            state[f"decoder.{member}.{name}"] = weight
+    population.load_state_dict(state)
+    return population.to(next(policy.parameters()).device)

@@ -19,21 +19,27 @@ class TSPPolicy(RoutingPolicy):
     def __init__(self, architecture: Architecture = Architecture()):  # noqa: B008 (frozen, so safe to share)
         super().__init__(architecture)
         a = architecture
-        self.encoder = Encoder(nn.Linear(2, a.width), a.width, a.heads, a.layers, a.hidden)
+        self.encoder = Encoder(
+            nn.Linear(2, a.width),
+            a.width,
+            a.heads,
+            a.layers,
+            a.hidden,
+        )
         self.decoder = make_decoder("first", a)
 
     def encode(self, batch: TSPBatch) -> Memory | PopulationMemory:
-        """Tables for all later decoding."""
+        """Return the tables for all later decoding."""
         return self.fold_tables(self.features(batch), batch.xy.shape[1])
 
     def features(self, batch: TSPBatch) -> Float[Tensor, "B N 2"]:
-        """What the encoder sees of each city."""
+        """Return the encoder's features of each city."""
         return batch.xy
 
     def logits(
         self, memory: Memory, shift: LatentBias, state: TSPState, allowed: Bool[Tensor, "B R N"]
     ) -> Float[Tensor, "B R N"]:
-        """Scores of the next city, before masking."""
+        """Return the scores of the next city, before masking."""
         assert memory.query_first is not None
         query = (
             shift.query

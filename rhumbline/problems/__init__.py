@@ -1,4 +1,9 @@
-"""What is being solved. One stateless object per problem; nothing here knows a network."""
+"""The problems: one stateless object of rules each. Nothing here depends on a network.
+
+Contract of costs: lower is better, and costs may have either sign, so a profit to maximise is a
+negative cost. They are finite for complete plans; an infinite cost stands for "no plan". Code that
+compares costs uses absolute differences, or a share of their size (`costs.shift_cost`).
+"""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -11,137 +16,144 @@ from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.jssp import JSSP, JSSPMachines
 from rhumbline.problems.tsp import TSP
 
-I_ = TypeVar("I_")  # batch of instances
-S_ = TypeVar("S_")  # state of rollouts
+InstanceBatch = TypeVar("InstanceBatch")
+RolloutState = TypeVar("RolloutState")
 
 
 @runtime_checkable
 class Instance(Protocol):
     """One instance on the host, exact."""
 
-    problem: str  # the name of its problem in `PROBLEMS`
+    problem: str  # a name in `PROBLEMS`
     name: str
     best_known: float | None
 
     @property
     def size(self) -> int:
-        """Number of nodes or operations."""
+        """Return the number of nodes or operations."""
         ...
 
     @property
     def details(self) -> str:
-        """What people should know besides the size: the metric, or the numbers of jobs and
-        machines.
+        """Return what users want to know besides the size.
+
+        It is the metric, or the numbers of jobs and machines.
         """
         ...
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """What instances must share to be solved together."""
+        """Return what the instances of one batch must share."""
         ...
 
 
 @runtime_checkable
 class Plan(Protocol):
-    """A solution on the host, plain integers. It can check and price itself without any policy."""
+    """A solution on the host in plain integers. It checks and prices itself without a policy."""
 
     def check(self, instance: Any) -> None:
-        """Raise `Infeasible`, with the reason, unless the plan obeys the problem's rules."""
+        """Raise `Infeasible`, with the reason, unless the plan is feasible for the instance."""
         ...
 
     def cost(self, instance: Any) -> int | float:
-        """Cost in the file's own metric and rounding."""
+        """Return the cost in the file's own metric and rounding, of either sign."""
         ...
 
     def to_file_numbers(self, instance: Any) -> list[Any]:
-        """The plan in the numbers its file uses."""
+        """Return the plan in the numbers of its file."""
         ...
 
 
 @runtime_checkable
-class Problem(Protocol[I_, S_]):
-    """Rules of a problem over a batch B of instances and R rollouts each."""
+class Problem(Protocol[InstanceBatch, RolloutState]):
+    """Rules of a problem over a batch of B instances and R rollouts each.
+
+    A batch has `key` [B], which selects an instance's random numbers, and `scale` [B], which turns
+    costs into the instance's own units. Costs are minimised.
+    """
 
     name: str
-    solves: (
-        str  # the problem of the instances it is for: there may be several sets of rules for one
-    )
-    max_size: int  # biggest instance accepted
-    nouns: tuple[str, str]  # what is visited, one and many, for people
-    size_unit: str  # what sizes are numbers of, for people
-    default_size: int | str  # of random instances; also shows the form that sizes have
+    solves: str  # `problem` of its instances; several sets of rules may solve one problem
+    max_size: int  # of an instance
+    nouns: tuple[str, str]  # what is visited or placed, singular and plural, for users
+    size_unit: str  # what a size counts, for users
+    default_size: int | str  # of random instances; its form is that of all sizes
 
-    def sample(self, count: int, size: Any, rng: torch.Generator) -> I_:
-        """Random instances of the training distribution, on the generator's device.
+    def sample(self, count: int, size: Any, rng: torch.Generator) -> InstanceBatch:
+        """Return random instances of the training distribution, on the generator's device.
 
         A size is the number of cities or customers, or jobs x machines as in "20x15".
         """
         ...
 
-    def collate(self, instances: Sequence[Any]) -> I_:
-        """Host instances of one shape as a batch, scaled for the policy."""
+    def collate(self, instances: Sequence[Any]) -> InstanceBatch:
+        """Return host instances of one shape as a batch, scaled for the policy."""
         ...
 
     def item_count(self, instance: Any) -> int:
-        """How many there are to visit or to place."""
+        """Return the number of cities, customers or operations."""
         ...
 
-    def action_count(self, batch: I_) -> int:
-        """How many actions a decision chooses among."""
+    def action_count(self, batch: InstanceBatch) -> int:
+        """Return the number of actions A that a decision selects from."""
         ...
 
-    def starts(self, batch: I_) -> Int[Tensor, "B S"]:
-        """First actions of one attempt."""
+    def starts(self, batch: InstanceBatch) -> Int[Tensor, "B S"]:
+        """Return the first actions of one attempt."""
         ...
 
-    def reset(self, batch: I_, starts: Int[Tensor, "B R"]) -> S_:
-        """The state after the imposed first action."""
+    def reset(self, batch: InstanceBatch, starts: Int[Tensor, "B R"]) -> RolloutState:
+        """Return the state after the imposed first action."""
         ...
 
-    def mask(self, state: S_) -> Bool[Tensor, "B R A"]:
-        """True where an action is allowed."""
+    def mask(self, state: RolloutState) -> Bool[Tensor, "B R A"]:
+        """Return True where an action is allowed."""
         ...
 
-    def step(self, state: S_, action: Int[Tensor, "B R"]) -> S_:
-        """The state after an action. Pure; finished rollouts are fixed points."""
+    def step(self, state: RolloutState, action: Int[Tensor, "B R"]) -> RolloutState:
+        """Return the state after an action. Pure; finished rollouts are fixed points."""
         ...
 
-    def finished(self, state: S_) -> bool:
-        """Whether all rollouts are complete."""
+    def finished(self, state: RolloutState) -> bool:
+        """Return whether all rollouts are complete."""
         ...
 
-    def horizon(self, batch: I_) -> int:
-        """Upper bound on the length of an action sequence."""
+    def horizon(self, batch: InstanceBatch) -> int:
+        """Return an upper bound on the length of an action sequence."""
         ...
 
-    def replay(self, batch: I_, actions: Int[Tensor, "B R T"]) -> S_:
-        """The states before every decision of given sequences, steps flattened into the rollout
-        axis.
+    def replay(self, batch: InstanceBatch, actions: Int[Tensor, "B R T"]) -> RolloutState:
+        """Return the states before decisions 1..T-1, steps flattened into the rollout axis."""
+        ...
+
+    def cost(self, batch: InstanceBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+        """Return the cost of complete sequences, from the actions alone.
+
+        Lower is better, of either sign. Times the batch's `scale` it is in the instance's own
+        units.
         """
         ...
 
-    def cost(self, batch: I_, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
-        """Cost of complete sequences, from the actions alone."""
-        ...
-
-    def outcome(self, batch: I_, state: S_, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
-        """The same for sequences whose last state is at hand, which may know it."""
+    def outcome(
+        self, batch: InstanceBatch, state: RolloutState, actions: Int[Tensor, "B R T"]
+    ) -> Float[Tensor, "B R"]:
+        """Return the same cost, given the last state, which may already hold it."""
         ...
 
     def views(
         self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]
     ) -> Int[Tensor, "B V T"]:
-        """Other sequences that spell the same plans; which, is decided by the uniforms."""
+        """Return other sequences of the same plans; the uniforms select which."""
         ...
 
     def improve(
-        self, batch: I_, actions: Int[Tensor, "B R T"], rounds: int
+        self, batch: InstanceBatch, actions: Int[Tensor, "B R T"], rounds: int
     ) -> Int[Tensor, "B R T"]:
-        """Plans after some local improvement, never worse."""
+        """Return plans after local search of up to `rounds` moves; they never cost more."""
         ...
 
     def decode(self, instance: Any, actions: Sequence[int]) -> Plan:
-        """The plan that an action sequence spells."""
+        """Return the plan of an action sequence."""
         ...
 
 

@@ -1,5 +1,6 @@
 """Distances between nodes as files define them, and positions in the plane for the policy."""
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -8,48 +9,67 @@ from jaxtyping import Float, Int
 
 Metric = Literal["EXACT_2D", "EUC_2D", "CEIL_2D", "FLOOR_2D", "ATT", "GEO", "EXPLICIT"]
 
-# TSPLIB's own constants for GEO; pi is 3.141592 there, and published optima depend on it.
-GEO_PI, GEO_RADIUS = 3.141592, 6378.388
+# TSPLIB's own constants for GEO. Its pi is 3.141592, and published optima depend on that.
+GEO_PI = 3.141592
+GEO_RADIUS = 6378.388  # km
 
-MAX_NUMBER = (
-    1e12  # tours of 1000 cities stay below 2**53, up to where float64 holds every whole number
-)
+# Tours of 1000 cities stay below 2**53, up to where float64 holds every whole number.
+MAX_NUMBER = 1e12
+
+
+@dataclass(frozen=True)
+class EmbeddingTuning:
+    """How a distance matrix becomes positions in the plane."""
+
+    rounds: int = 100  # of SMACOF
+    short_quantile: float = 0.01  # of the positive distances: the shortest that a weight respects
+    min_distance_share: float = 1e-9  # of that distance: avoids a division by zero
+
+
+TUNING = EmbeddingTuning()
 
 
 def euclidean_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
-    """Unrounded straight-line distances."""
-    difference = xy[:, None] - xy[None]
-    return np.sqrt((difference**2).sum(-1))
+    """Return unrounded straight-line distances."""
+    here = xy[:, None]
+    difference = here - xy
+    squared = (difference**2).sum(-1)
+    return np.sqrt(squared)
 
 
 def att_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
-    """TSPLIB's ATT metric: scaled by sqrt(10) and rounded up."""
-    exact = np.sqrt(((xy[:, None] - xy[None]) ** 2).sum(-1) / 10.0)
+    """Return TSPLIB's pseudo-Euclidean ATT distances: scaled by sqrt(10) and rounded up."""
+    here = xy[:, None]
+    difference = here - xy
+    squared = (difference**2).sum(-1)
+    exact = np.sqrt(squared / 10.0)
     nearest = np.floor(exact + 0.5)
     return nearest + (nearest < exact)
 
 
 def geo_radians(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
-    """Latitude and longitude in radians from TSPLIB's DDD.MM notation (minutes behind the
-    point).
-    """
+    """Return latitude and longitude in radians from TSPLIB's DDD.MM (minutes behind the point)."""
     degrees = np.trunc(xy)
-    return GEO_PI * (degrees + 5.0 * (xy - degrees) / 3.0) / 180.0
+    minutes = xy - degrees
+    decimal = degrees + 5.0 * minutes / 3.0
+    return GEO_PI * decimal / 180.0
 
 
 def geo_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
-    """TSPLIB's GEO metric: kilometres on its idealised sphere, cut to whole numbers."""
+    """Return TSPLIB's GEO distances: kilometres on its idealised sphere, cut to whole numbers."""
     latitude, longitude = geo_radians(xy).T
-    q1 = np.cos(longitude[:, None] - longitude)
-    q2 = np.cos(latitude[:, None] - latitude)
-    q3 = np.cos(latitude[:, None] + latitude)
+    from_latitude = latitude[:, None]
+    from_longitude = longitude[:, None]
+    q1 = np.cos(from_longitude - longitude)
+    q2 = np.cos(from_latitude - latitude)
+    q3 = np.cos(from_latitude + latitude)
     cosine = 0.5 * ((1.0 + q1) * q2 - (1.0 - q1) * q3)
-    kilometres = np.trunc(GEO_RADIUS * np.arccos(np.clip(cosine, -1.0, 1.0)) + 1.0)
+    cosine = np.clip(cosine, -1.0, 1.0)
+    angle = np.arccos(cosine)
+    kilometres = np.trunc(GEO_RADIUS * angle + 1.0)
     np.fill_diagonal(kilometres, 0.0)
     return kilometres
 
-
-ROUNDS, SHORTEST, TINY = 100, 0.01, 1e-9  # of an embedding: rounds, a quantile, and a share of it
 
 DISTANCE_FUNCTIONS = {
     "EXACT_2D": euclidean_distances,
@@ -62,8 +82,9 @@ DISTANCE_FUNCTIONS = {
 
 
 def embed_in_plane(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
-    """Points in the plane whose distances resemble a matrix, the short ones above all: tours are
-    made of them.
+    """Return points in the plane whose distances resemble a matrix.
+
+    Short distances matter most, because tours consist of them.
     """
     return minimise_stress(distances, classical_scaling(distances))
 
@@ -71,52 +92,63 @@ def embed_in_plane(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 
 def minimise_stress(
     distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray, "N 2"]
 ) -> Float[np.ndarray, "N 2"]:
-    """Points moved until their distances are as right as they get, relative to their size.
+    """Move points until their distances are as right as they get, relative to their size.
 
-    By rounds of SMACOF (de Leeuw 1977): each is the minimum of a bound that touches the weighted
-    stress where we are.
+    Rounds of SMACOF (de Leeuw 1977): each takes the minimum of a bound that touches the weighted
+    stress at the current points.
     """
-    off = ~np.eye(len(plane), dtype=bool)
-    if not distances[off].any():
+    off_diagonal = ~np.eye(len(plane), dtype=bool)
+    between_nodes = distances[off_diagonal]
+    if not between_nodes.any():
         return plane
-    least = np.quantile(
-        distances[off][distances[off] > 0], SHORTEST
-    )  # else places in one town would outweigh all
-    weight = np.where(off, 1.0 / np.maximum(distances, least) ** 2, 0.0)
-    solve = np.linalg.pinv(np.diag(weight.sum(1)) - weight, hermitian=True)
+    # Without a least distance, places in one town would outweigh everything else.
+    positive = between_nodes[between_nodes > 0]
+    least = np.quantile(positive, TUNING.short_quantile)
+    bounded = np.maximum(distances, least)
+    weight = np.where(off_diagonal, 1.0 / bounded**2, 0.0)
+    laplacian = np.diag(weight.sum(1)) - weight
+    solve = np.linalg.pinv(laplacian, hermitian=True)
     wanted = weight * distances
-    for _ in range(ROUNDS):
-        pull = wanted / np.maximum(euclidean_distances(plane), TINY * least)
-        plane = solve @ (pull.sum(1)[:, None] * plane - pull @ plane)
+    min_distance = TUNING.min_distance_share * least
+    for _ in range(TUNING.rounds):
+        current = np.maximum(euclidean_distances(plane), min_distance)
+        pull = wanted / current
+        total_pull = pull.sum(1)[:, None]
+        plane = solve @ (total_pull * plane - pull @ plane)
     return plane
 
 
 def classical_scaling(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
-    """Points in the plane whose distances resemble a matrix: classical scaling (Torgerson 1952)."""
+    """Return points in the plane that resemble a distance matrix (Torgerson 1952)."""
     squared = distances**2
-    centred = squared - squared.mean(0) - squared.mean(1)[:, None] + squared.mean()
+    column_means = squared.mean(0)
+    row_means = squared.mean(1)[:, None]
+    centred = squared - column_means - row_means + squared.mean()
     values, vectors = np.linalg.eigh(-0.5 * centred)
-    plane = np.zeros((len(distances), 2))
     largest = slice(None, -3, -1)  # eigh sorts upwards; one city has one eigenvalue
-    kept = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
-    plane[:, : kept.shape[1]] = kept
+    variances = np.maximum(values[largest], 0.0)
+    deviations = np.sqrt(variances)
+    axes = vectors[:, largest] * deviations
+    count = axes.shape[1]
+    plane = np.zeros((len(distances), 2))
+    plane[:, :count] = axes
     return plane
 
 
 def scale_to_unit_square(plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
-    """Points moved and scaled into the unit square, with one factor for both axes so that angles
-    survive.
-    """
+    """Move and scale points into the unit square, by one factor so that angles are preserved."""
     return (plane - plane.min(axis=0)) / longer_side(plane)
 
 
 def longer_side(plane: Float[np.ndarray, "N 2"]) -> float:
-    """The longer side of the points' bounding box; 1 if they coincide."""
-    return float((plane.max(axis=0) - plane.min(axis=0)).max()) or 1.0
+    """Return the longer side of the points' bounding box; 1 if they coincide."""
+    low = plane.min(axis=0)
+    sides = plane.max(axis=0) - low
+    return float(sides.max()) or 1.0
 
 
 class MetricInstance:
-    """What instances with a metric share: exact distances, and positions for the policy.
+    """Base of instances with a metric: exact distances, and positions for the policy.
 
     Subclasses are dataclasses with these three fields. `EXPLICIT` needs `matrix`; every other
     metric needs `xy`.
@@ -128,8 +160,9 @@ class MetricInstance:
 
     @cached_property
     def distances(self) -> Float[np.ndarray, "N N"]:
-        """All distances in the instance's own metric and rounding, as float64 (whole numbers
-        where it rounds).
+        """Return all distances in the instance's own metric and rounding, as float64.
+
+        They are whole numbers where the metric rounds.
         """
         if self.matrix is not None:
             return np.asarray(self.matrix, dtype=np.float64)
@@ -138,23 +171,27 @@ class MetricInstance:
 
     @property
     def details(self) -> str:
-        """The metric, for people."""
+        """Return the metric, for users."""
         return self.metric
 
     @cached_property
     def has_integer_costs(self) -> bool:
-        """Whether costs are whole numbers."""
-        return self.metric != "EXACT_2D" and bool(np.all(self.distances == np.rint(self.distances)))
+        """Return whether costs are whole numbers."""
+        if self.metric == "EXACT_2D":
+            return False
+        return bool(np.all(self.distances == np.rint(self.distances)))
 
     @cached_property
     def planar_xy(self) -> Float[np.ndarray, "N 2"]:
-        """Positions for the policy, before scaling; nodes that are near in the metric are near
-        in the plane.
+        """Return positions for the policy, before scaling.
+
+        Nodes that are near each other in the metric are near in the plane.
         """
         if self.metric == "EXPLICIT":
             return embed_in_plane(self.distances)
         assert self.xy is not None
         if self.metric == "GEO":
             latitude, longitude = np.rad2deg(geo_radians(self.xy)).T
-            return np.stack([longitude * np.cos(np.deg2rad(latitude.mean())), latitude], axis=1)
+            x = longitude * np.cos(np.deg2rad(latitude.mean()))
+            return np.stack([x, latitude], axis=1)
         return np.asarray(self.xy, dtype=np.float64)

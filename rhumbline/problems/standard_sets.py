@@ -1,6 +1,4 @@
-"""The field's standard test sets, regenerated bit for bit from their seeds and checked by hash
-(spec 5).
-"""
+"""The field's standard test sets, regenerated bit for bit from their seeds and checked by hash."""
 
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,7 +12,7 @@ from rhumbline.errors import InputError
 
 @dataclass(frozen=True)
 class StandardSet:
-    """How a set was drawn: one seed of NumPy's legacy generator for the whole file."""
+    """Recipe of a routing set: one seed of NumPy's legacy generator for the whole file."""
 
     size: int  # cities or customers
     count: int
@@ -25,7 +23,7 @@ class StandardSet:
 
 @dataclass(frozen=True)
 class JobShopSet:
-    """The same for job shops."""
+    """Recipe of a job-shop set."""
 
     jobs: int
     machines: int
@@ -34,7 +32,7 @@ class JobShopSet:
     seed: int = 200
 
 
-R = TypeVar("R")
+SetRecipe = TypeVar("SetRecipe")
 
 TSP_SETS = {
     "tsp100": StandardSet(100, 10_000, 1234, "e16413180f18711fc3adeae6f9528518"),
@@ -57,52 +55,66 @@ JSSP_SETS = {
 
 
 def tsp_set(name: str) -> Float[np.ndarray, "count N 2"]:
-    """Coordinates of a standard TSP test set; raises if this NumPy draws other numbers."""
-    s = find_set(TSP_SETS, name)
-    return check_digest(
-        name, s.digest, np.random.RandomState(s.seed).uniform(size=(s.count, s.size, 2))
-    )
+    """Return the coordinates of a standard TSP test set.
+
+    Raises if this NumPy draws other numbers than the published ones.
+    """
+    recipe = find_set(TSP_SETS, name)
+    stream = np.random.RandomState(recipe.seed)
+    xy = stream.uniform(size=(recipe.count, recipe.size, 2))
+    check_digest(name, recipe.digest, xy)
+    return xy
 
 
 def cvrp_set(name: str) -> tuple[Float[np.ndarray, "count N 2"], Int[np.ndarray, "count N"], int]:
-    """Positions, demands (the depot's first) and the capacity of a standard CVRP test set;
-    raises as `tsp_set` does.
+    """Return positions, demands (the depot's first) and the capacity of a standard CVRP test set.
+
+    Raises as `tsp_set` does.
     """
-    s = find_set(CVRP_SETS, name)
-    stream = np.random.RandomState(s.seed)
-    depots = stream.uniform(size=(s.count, 1, 2))
-    customers = stream.uniform(size=(s.count, s.size, 2))
-    nodes = np.zeros((s.count, s.size + 1, 3))
-    nodes[..., :2] = np.concatenate([depots, customers], axis=1)
-    nodes[:, 1:, 2] = stream.randint(1, 10, size=(s.count, s.size))
-    check_digest(name, s.digest, nodes)
-    return nodes[..., :2].copy(), nodes[..., 2].astype(np.int64), s.capacity
+    recipe = find_set(CVRP_SETS, name)
+    count = recipe.count
+    size = recipe.size
+    stream = np.random.RandomState(recipe.seed)
+    depots = stream.uniform(size=(count, 1, 2))
+    customers = stream.uniform(size=(count, size, 2))
+    demands = stream.randint(1, 10, size=(count, size))
+    shape = (count, size + 1, 3)
+    nodes = np.zeros(shape)  # x, y and demand
+    nodes[:, :1, :2] = depots
+    nodes[:, 1:, :2] = customers
+    nodes[:, 1:, 2] = demands
+    check_digest(name, recipe.digest, nodes)
+    xy = nodes[..., :2].copy()
+    demand = nodes[..., 2].astype(np.int64)
+    return xy, demand, recipe.capacity
 
 
 def jssp_set(name: str) -> Int[np.ndarray, "count 2 J M"]:
-    """Durations and machines (from 0) of a standard job-shop test set (Zhang et al. 2020);
-    raises as `tsp_set` does.
+    """Return durations and machines (from 0) of a standard job-shop set (Zhang et al. 2020).
+
+    Raises as `tsp_set` does.
     """
-    s = find_set(JSSP_SETS, name)
-    stream = np.random.RandomState(s.seed)
-    shops = np.empty((s.count, 2, s.jobs, s.machines), dtype=np.int32)
+    recipe = find_set(JSSP_SETS, name)
+    shape = (recipe.jobs, recipe.machines)
+    stream = np.random.RandomState(recipe.seed)
+    shops = np.empty((recipe.count, 2, *shape), dtype=np.int32)
     for shop in shops:
-        shop[0] = stream.randint(1, 99, size=(s.jobs, s.machines))
-        shop[1] = stream.random_sample((s.jobs, s.machines)).argsort(axis=1)
-    return check_digest(name, s.digest, shops)
+        shop[0] = stream.randint(1, 99, size=shape)
+        shop[1] = stream.random_sample(shape).argsort(axis=1)
+    check_digest(name, recipe.digest, shops)
+    return shops
 
 
-def find_set(sets: dict[str, R], name: str) -> R:
-    """The recipe of a set."""
+def find_set(sets: dict[str, SetRecipe], name: str) -> SetRecipe:
+    """Return the recipe of a set."""
     if name not in sets:
         raise InputError(f"no standard set '{name}'; known: {', '.join(sets)}")
     return sets[name]
 
 
-def check_digest(name: str, digest: str, drawn: np.ndarray) -> np.ndarray:
-    """The same array, or an error unless it has the published hash."""
-    if sha256(np.ascontiguousarray(drawn).tobytes()).hexdigest()[:32] != digest:
-        raise InputError(
-            f"{name}: the regenerated set does not have the published hash; this NumPy draws other numbers"
-        )
-    return drawn
+def check_digest(name: str, digest: str, drawn: np.ndarray) -> None:
+    """Raise unless the array has the published hash."""
+    found = sha256(np.ascontiguousarray(drawn).tobytes()).hexdigest()[:32]
+    if found != digest:
+        message = "the regenerated set does not have the published hash"
+        raise InputError(f"{name}: {message}; this NumPy draws other numbers")

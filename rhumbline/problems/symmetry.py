@@ -1,4 +1,4 @@
-"""The eight symmetries of the square: other coordinates of the same routing instance (spec 4.3)."""
+"""The eight symmetries of the square: other coordinates of the same routing instance."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,36 +10,33 @@ from torch import Tensor
 from rhumbline.errors import InputError
 
 SYMMETRY_COUNT = 8
-ROTATIONS = (
-    0,
-    3,
-    5,
-    6,
-)  # those among them that mirror nothing: by 0, 180, 90 and 270 degrees (see `is_mirrored`)
+ROTATIONS = (0, 3, 5, 6)  # by 0, 180, 90 and 270 degrees; the others mirror (see `is_mirrored`)
 
 
 def symmetries(
     xy: Float[Tensor, "B N 2"], copies: int = SYMMETRY_COUNT
 ) -> Float[Tensor, "B C N 2"]:
-    """The first so many of (x,y), (1-x,y), (x,1-y), (1-x,1-y), (y,x), (1-y,x), (y,1-x),
-    (1-y,1-x).
+    """Return the coordinates under the first `copies` symmetries.
+
+    They are (x,y), (1-x,y), (x,1-y), (1-x,1-y), (y,x), (1-y,x), (y,1-x), (1-y,1-x).
     """
     x, y = xy.unbind(-1)
-    pairs = [
-        (a, b)
-        for first, second in ((x, y), (y, x))
-        for b in (second, 1 - second)
-        for a in (first, 1 - first)
-    ]
-    return torch.stack([torch.stack(pair, dim=-1) for pair in pairs[:copies]], dim=1)
+    orders = ((x, y), (y, x))
+    pairs: list[tuple[Tensor, Tensor]] = []
+    for first, second in orders:
+        for b in (second, 1 - second):
+            for a in (first, 1 - first):
+                pairs.append((a, b))
+    wanted = pairs[:copies]
+    views = [torch.stack(pair, dim=-1) for pair in wanted]
+    return torch.stack(views, dim=1)
 
 
 def symmetric_copies(batch: Any, copies: int) -> Any:
-    """Every instance of a routing batch in so many symmetric copies, next to one another; all else
-    is repeated.
+    """Return a routing batch with `copies` symmetric copies of each instance, next to one another.
 
-    Copies keep the instance's key: they see the same noise, so that they differ by the policy's
-    view alone.
+    Everything but the coordinates is repeated. Copies keep the key of the instance and so get the
+    same random numbers: they differ only in how the policy sees them.
     """
     if not 1 <= copies <= SYMMETRY_COUNT:
         raise InputError(f"augment is {copies}; a square has 1 to {SYMMETRY_COUNT} symmetries")
@@ -51,23 +48,28 @@ def symmetric_copies(batch: Any, copies: int) -> Any:
 
 
 def is_mirrored(symmetry: Int[Tensor, "*s"]) -> Bool[Tensor, "*s"]:
-    """Whether what goes round clockwise goes round the other way there: each bit of its number
-    is one reflection.
+    """Return whether a symmetry reverses orientation.
+
+    Each bit of its number is one reflection, so an odd number of bits mirrors.
     """
     return ((symmetry ^ symmetry >> 1 ^ symmetry >> 2) & 1).bool()
 
 
 def rotated_copies(batch: Any, copies: int) -> Any:
-    """The same in up to four copies that are turned, not mirrored."""
-    sides = symmetries(batch.xy).unbind(
-        1
-    )  # not by an index, which a recorded graph cannot bring along
-    return with_coordinates(batch, torch.stack([sides[turn] for turn in ROTATIONS[:copies]], dim=1))
+    """Return a routing batch with up to four rotated copies of each instance, none mirrored."""
+    # Not one index operation: a CUDA graph that is being recorded cannot copy the index.
+    views = symmetries(batch.xy).unbind(1)
+    rotations = ROTATIONS[:copies]
+    rotated = [views[rotation] for rotation in rotations]
+    return with_coordinates(batch, torch.stack(rotated, dim=1))
 
 
 def with_coordinates(batch: Any, views: Float[Tensor, "B C N 2"]) -> Any:
-    """Instances with the coordinates of all their views, next to one another; all else is
-    repeated.
+    """Return the batch with C copies of each instance that have these coordinates.
+
+    Copies are next to one another; everything else is repeated.
     """
-    many = batch.map(lambda x: x.repeat_interleave(views.shape[1], dim=0))
-    return replace(many, xy=views.flatten(0, 1))
+    copies = views.shape[1]
+    repeated = batch.map(lambda x: x.repeat_interleave(copies, dim=0))
+    xy = views.flatten(0, 1)
+    return replace(repeated, xy=xy)

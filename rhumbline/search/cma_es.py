@@ -1,8 +1,8 @@
-"""CMA-ES arithmetic, batched over any leading axes; constants as published with COMPASS (spec 4.5).
+"""CMA-ES arithmetic, batched over any leading axes, as published (Chalumeau et al. 2023).
 
 Equation numbers are those of Hansen, "The CMA Evolution Strategy: A Tutorial" (2016). Two
-deliberate differences reproduce the published search: c_1 has sqrt(2) where the tutorial has 1.3,
-and the first update never trusts its evolution path (h_sigma = 0).
+deliberate differences reproduce the published search. The constant c_1 has sqrt(2) where the
+tutorial has 1.3, and the first update never trusts its evolution path (h_sigma = 0).
 """
 
 import math
@@ -33,29 +33,38 @@ class Constants:
 
 @lru_cache
 def constants(size: int, parents: int) -> Constants:
-    """Constants for `size` dimensions and `parents` selected samples."""
-    raw = [math.log((parents + 0.5) / i) for i in range(1, parents + 1)]
-    weights = tuple(w / sum(raw) for w in raw)
+    """Return the constants for `size` dimensions and `parents` selected samples."""
+    raw = list[float]()
+    for rank in range(1, parents + 1):
+        raw.append(math.log((parents + 0.5) / rank))
+    total = sum(raw)
+    weights = tuple(w / total for w in raw)
     mu_eff = 1.0 / sum(w * w for w in weights)
     c_sigma = (mu_eff + 2.0) / (size + mu_eff + 5.0)
+    ratio = (mu_eff - 1.0) / (size + 1.0)
+    damping = max(0.0, math.sqrt(ratio) - 1.0)
     c_1 = 2.0 / (mu_eff + (size + math.sqrt(2.0)) ** 2)
-    c_mu = min(1.0 - c_1, 2.0 * (mu_eff - 2.0 + 1.0 / mu_eff) / (mu_eff + (size + 2.0) ** 2))
+    gain = mu_eff - 2.0 + 1.0 / mu_eff
+    c_mu = 2.0 * gain / (mu_eff + (size + 2.0) ** 2)
+    share = mu_eff / size
+    correction = 1.0 - 1.0 / (4.0 * size) + 1.0 / (21.0 * size**2)
     return Constants(
         weights=weights,
         mu_eff=mu_eff,
         c_sigma=c_sigma,
-        d_sigma=1.0 + 2.0 * max(0.0, math.sqrt((mu_eff - 1.0) / (size + 1.0)) - 1.0) + c_sigma,
-        c_c=(4.0 + mu_eff / size) / (size + 4.0 + 2.0 * mu_eff / size),
+        d_sigma=1.0 + 2.0 * damping + c_sigma,
+        c_c=(4.0 + share) / (size + 4.0 + 2.0 * mu_eff / size),
         c_1=c_1,
-        c_mu=c_mu,
-        chi=math.sqrt(size) * (1.0 - 1.0 / (4.0 * size) + 1.0 / (21.0 * size**2)),
+        c_mu=min(1.0 - c_1, c_mu),
+        chi=math.sqrt(size) * correction,
     )
 
 
 @dataclass(frozen=True)
 class State(Record):
-    """Search distributions N(mean, sigma^2 C) and their evolution paths, with C = basis
-    diag(scale^2) basis^T.
+    """Search distributions N(mean, sigma^2 C) and their evolution paths.
+
+    The covariance matrix is C = basis diag(scale^2) basis^T.
     """
 
     mean: Float[Tensor, "*b Z"]
@@ -68,20 +77,31 @@ class State(Record):
 
 
 def initial_state(mean: Float[Tensor, "*b Z"], sigma: float) -> State:
-    """Round distributions about the means."""
+    """Return isotropic distributions about the means."""
     size = mean.shape[-1]
-    eye = (
-        torch.eye(size, dtype=mean.dtype, device=mean.device).expand(*mean.shape, size).contiguous()
-    )
+    eye = torch.eye(size, dtype=mean.dtype, device=mean.device)
+    eye = eye.expand(*mean.shape, size).contiguous()
     zero = torch.zeros_like(mean)
-    step = torch.full(mean.shape[:-1], sigma, dtype=mean.dtype, device=mean.device)
-    return State(mean, step, eye, eye, torch.ones_like(mean), zero, zero)
+    return State(
+        mean=mean,
+        sigma=torch.full(mean.shape[:-1], sigma, dtype=mean.dtype, device=mean.device),
+        covariance=eye,
+        basis=eye,
+        scale=torch.ones_like(mean),
+        path_sigma=zero,
+        path_c=zero,
+    )
 
 
 def ask(state: State, normal: Float[Tensor, "*b L Z"]) -> Float[Tensor, "*b L Z"]:
-    """Samples of each distribution made from standard normals (38-40)."""
-    stretched = normal.to(state.mean.dtype) * (state.sigma[..., None] * state.scale)[..., None, :]
-    return state.mean[..., None, :] + stretched @ state.basis.mT
+    """Return samples of each distribution, made from standard normals (38-40)."""
+    dtype = state.mean.dtype
+    mean = state.mean[..., None, :]
+    deviation = state.sigma[..., None] * state.scale
+    deviation = deviation[..., None, :]
+    stretched = normal.to(dtype) * deviation
+    rotated = stretched @ state.basis.mT
+    return mean + rotated
 
 
 def tell(
@@ -91,89 +111,153 @@ def tell(
     c: Constants,
     generation: int,
 ) -> State:
-    """Distributions after ranking the samples by cost; `generation` counts previous updates."""
-    size = samples.shape[-1]
-    parents = len(c.weights)
-    order = cost.argsort(dim=-1, stable=True)[..., :parents]
-    chosen = samples.gather(-2, order[..., None].expand(*order.shape, size))
-    weights = torch.tensor(c.weights, dtype=samples.dtype, device=samples.device)
-    steps = (chosen - state.mean[..., None, :]) / state.sigma[
-        ..., None, None
-    ]  # old mean, old sigma
+    """Return the distributions after an update with samples that are ranked by cost.
+
+    `generation` counts the updates before this one.
+    """
+    parents = select_parents(samples, cost, len(c.weights))
+    weights = torch.tensor(
+        c.weights,
+        dtype=samples.dtype,
+        device=samples.device,
+    )
+    # Steps are relative to the old mean, in units of the old sigma.
+    steps = parents - state.mean[..., None, :]
+    steps = steps / state.sigma[..., None, None]
     mean_step = weights @ steps  # (41), (42)
-    whitened = (
-        ((mean_step[..., None, :] @ state.basis) / state.scale[..., None, :]) @ state.basis.mT
-    )[..., 0, :]
-    path_sigma = (1 - c.c_sigma) * state.path_sigma + math.sqrt(
-        c.c_sigma * (2 - c.c_sigma) * c.mu_eff
-    ) * whitened  # (43)
+    path_sigma = step_size_path(state, mean_step, c)
     length = path_sigma.norm(dim=-1)
-    trusted = _trusted(length, size, c, generation)
-    path_c = (1 - c.c_c) * state.path_c + trusted[..., None] * math.sqrt(
-        c.c_c * (2 - c.c_c) * c.mu_eff
-    ) * mean_step  # (45)
-    rank_one = path_c[..., :, None] * path_c[..., None, :]
+    h_sigma = path_indicator(
+        length,
+        samples.shape[-1],
+        c,
+        generation,
+    )
+    path_c = covariance_path(state, mean_step, h_sigma, c)
     rank_mu = steps.mT @ (weights[:, None] * steps)
-    forgotten = ((1 - trusted) * c.c_1 * c.c_c * (2 - c.c_c))[
-        ..., None, None
-    ]  # makes up for the path that stalled
-    covariance = (
-        (1 - c.c_1 - c.c_mu + forgotten) * state.covariance + c.c_1 * rank_one + c.c_mu * rank_mu
-    )  # (47)
-    sigma = state.sigma * torch.exp((c.c_sigma / c.d_sigma) * (length / c.chi - 1))  # (44)
-    basis, scale = _decompose(covariance)
-    return State(
-        state.mean + state.sigma[..., None] * mean_step,
-        sigma,
-        covariance,
-        basis,
-        scale,
-        path_sigma,
+    covariance = update_covariance(
+        state.covariance,
         path_c,
+        rank_mu,
+        h_sigma,
+        c,
+    )
+    basis, scale = decompose(covariance)
+    growth = (c.c_sigma / c.d_sigma) * (length / c.chi - 1)
+    return State(
+        mean=state.mean + state.sigma[..., None] * mean_step,
+        sigma=state.sigma * torch.exp(growth),  # (44)
+        covariance=covariance,
+        basis=basis,
+        scale=scale,
+        path_sigma=path_sigma,
+        path_c=path_c,
     )
 
 
-def _trusted(
+def select_parents(
+    samples: Float[Tensor, "*b L Z"], cost: Float[Tensor, "*b L"], count: int
+) -> Float[Tensor, "*b P Z"]:
+    """Return the cheapest samples, best first."""
+    dimensions = samples.shape[-1]
+    order = cost.argsort(dim=-1, stable=True)
+    order = order[..., :count]
+    index = order[..., None]
+    return samples.gather(
+        -2,
+        index.expand(*order.shape, dimensions),
+    )
+
+
+def step_size_path(
+    state: State, mean_step: Float[Tensor, "*b Z"], c: Constants
+) -> Float[Tensor, "*b Z"]:
+    """Return the evolution path of sigma after a step of the mean (43)."""
+    rate = c.c_sigma
+    scale = state.scale[..., None, :]
+    row = mean_step[..., None, :]
+    rotated = row @ state.basis
+    scaled = rotated / scale
+    whitened = scaled @ state.basis.mT
+    step = whitened[..., 0, :]
+    push = math.sqrt(rate * (2 - rate) * c.mu_eff)
+    kept = (1 - rate) * state.path_sigma
+    return kept + push * step
+
+
+def covariance_path(
+    state: State, mean_step: Float[Tensor, "*b Z"], h_sigma: Float[Tensor, "*b"], c: Constants
+) -> Float[Tensor, "*b Z"]:
+    """Return the evolution path of the covariance after a step of the mean (45)."""
+    rate = c.c_c
+    push = math.sqrt(rate * (2 - rate) * c.mu_eff)
+    moved = h_sigma[..., None] * push * mean_step
+    kept = (1 - rate) * state.path_c
+    return kept + moved
+
+
+def update_covariance(
+    covariance: Float[Tensor, "*b Z Z"],
+    path_c: Float[Tensor, "*b Z"],
+    rank_mu: Float[Tensor, "*b Z Z"],
+    h_sigma: Float[Tensor, "*b"],
+    c: Constants,
+) -> Float[Tensor, "*b Z Z"]:
+    """Return the covariance after the rank-one and the rank-mu update (47)."""
+    column = path_c[..., :, None]
+    row = path_c[..., None, :]
+    rank_one = column * row
+    # Compensates for the variance that the path loses while it stalls.
+    loss = (1 - h_sigma) * c.c_1
+    loss = loss * c.c_c * (2 - c.c_c)
+    loss = loss[..., None, None]
+    share = 1 - c.c_1 - c.c_mu + loss
+    kept = share * covariance
+    one = c.c_1 * rank_one
+    many = c.c_mu * rank_mu
+    return kept + one + many
+
+
+def path_indicator(
     length: Float[Tensor, "*b"], size: int, c: Constants, generation: int
 ) -> Float[Tensor, "*b"]:
-    """h_sigma: 0 where the path is suspiciously long, and always at the first update (as
-    published).
-    """
+    """Return h_sigma: 0 where the path is suspiciously long, and at the first update."""
     if generation == 0:
         return torch.zeros_like(length)
-    expected = (
-        c.chi * (1.4 + 2.0 / (size + 1.0)) * math.sqrt(1.0 - (1.0 - c.c_sigma) ** (2 * generation))
-    )
+    decay = (1.0 - c.c_sigma) ** (2 * generation)
+    correction = math.sqrt(1.0 - decay)
+    factor = 1.4 + 2.0 / (size + 1.0)
+    expected = c.chi * factor * correction
     return (length <= expected).to(length.dtype)
 
 
-def _decompose(
+def decompose(
     covariance: Float[Tensor, "*b Z Z"],
 ) -> tuple[Float[Tensor, "*b Z Z"], Float[Tensor, "*b Z"]]:
-    """Eigenvectors and square roots of the eigenvalues."""
-    values, basis = torch.linalg.eigh(0.5 * (covariance + covariance.mT))
-    return basis, values.clamp(min=1e-20).sqrt()
+    """Return the eigenvectors and the square roots of the eigenvalues."""
+    symmetric = 0.5 * (covariance + covariance.mT)
+    values, basis = torch.linalg.eigh(symmetric)
+    scale = values.clamp(min=1e-20).sqrt()
+    return basis, scale
 
 
 @lru_cache
 def centroids(count: int, size: int) -> Float[Tensor, "C Z"]:
-    """Means that divide the box [-1, 1]^Z evenly: k-means of 10,000 uniform points, the same for
-    everybody.
+    """Return means that divide the box [-1, 1]^Z evenly: k-means of 10,000 uniform points.
+
+    They are the same in every run.
     """
     rng = torch.Generator().manual_seed(0)
-    points = 2.0 * torch.rand(10_000, size, generator=rng, dtype=torch.float64) - 1.0
-    # In NumPy, whose elementwise loops use one thread: torch's spin where other jobs hold the
-    # cores, for seconds.
-    cloud = points.numpy()
-    means = cloud[:1]
-    while len(means) < count:  # k-means++: the next mean is likely far from those there
-        nearest = torch.from_numpy(squared_distances(cloud, means).min(1))
-        means = np.concatenate([means, cloud[torch.multinomial(nearest, 1, generator=rng).numpy()]])
+    uniforms = torch.rand(10_000, size, generator=rng, dtype=torch.float64)
+    # NumPy's elementwise loops use one thread. Torch's threads spin for seconds where other jobs
+    # hold the cores.
+    points = (2.0 * uniforms - 1.0).numpy()
+    means = spread_means(points, count, rng)
     for _ in range(300):
-        owner = ((means**2).sum(1) - 2.0 * cloud @ means.T).argmin(
-            1
-        )  # less a square that is the same for all means
-        moved = np.stack([cloud[owner == k].mean(0) for k in range(count)])
+        # Distances leave out the square of the point, which is the same for all means.
+        distance = (means**2).sum(1) - 2.0 * points @ means.T
+        owner = distance.argmin(1)
+        moved = np.stack([points[owner == k].mean(0) for k in range(count)])
         shift = np.abs(moved - means).max()
         means = moved
         if shift < 1e-4:
@@ -181,8 +265,24 @@ def centroids(count: int, size: int) -> Float[Tensor, "C Z"]:
     return torch.from_numpy(means)
 
 
+def spread_means(
+    points: Float[np.ndarray, "P Z"], count: int, rng: torch.Generator
+) -> Float[np.ndarray, "C Z"]:
+    """Return the first means of k-means++: the next one is likely far from those before it."""
+    means = points[:1]
+    while len(means) < count:
+        nearest = torch.from_numpy(squared_distances(points, means).min(1))
+        index = torch.multinomial(nearest, 1, generator=rng).numpy()
+        means = np.concatenate([means, points[index]])
+    return means
+
+
 def squared_distances(
     points: Float[np.ndarray, "P Z"], means: Float[np.ndarray, "C Z"]
 ) -> Float[np.ndarray, "P C"]:
-    """Of every point to every mean."""
-    return np.stack([((points - mean) ** 2).sum(1) for mean in means], axis=1)
+    """Return the squared distance of every point to every mean."""
+    distances = list[np.ndarray]()
+    for mean in means:
+        difference = points - mean
+        distances.append((difference**2).sum(1))
+    return np.stack(distances, axis=1)

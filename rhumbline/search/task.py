@@ -13,13 +13,15 @@ from torch import Tensor
 
 from rhumbline import kernels, noise
 from rhumbline.decoding import EngineName, Prefixes, Rollouts, complete, log_prob, rollout
+from rhumbline.domain import Domain, PlanTools
+from rhumbline.domains import domain_of, plan_tools
 from rhumbline.errors import InputError
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
 from rhumbline.search.account import Account, Spent
 from rhumbline.search.overrides import Overrides, concatenate_rollouts, starts_of_latents
-from rhumbline.search.plan_sets.similarity import pad_actions, plan_tools_for
+from rhumbline.search.plan_sets.similarity import pad_actions
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,15 @@ class Task:
     def device(self) -> torch.device:
         """Where the search runs."""
         return self.starts.device
+
+    @property
+    def domain(self) -> Domain:
+        """Everything that is special about the problem."""
+        return domain_of(self.problem)
+
+    def plan_tools(self, what: str) -> PlanTools:
+        """Return the functions on plans; refuse `what` if the problem has none."""
+        return plan_tools(self.problem.name, what)
 
     @property
     def resolved_engine(self) -> str:
@@ -530,14 +541,14 @@ def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
     The solutions of the search are then no worse than these plans.
     """
     problem = task.problem
-    tools = plan_tools_for(problem.name, "a warm start")
+    tools = task.plan_tools("a warm start")
     horizon = problem.horizon(task.batch)
     rows = list[list[int]]()
     costs = list[float]()
     for instance, plan in zip(task.instances, plans, strict=True):
         sequence = list[int]()
         cost = 0.0
-        if plan:
+        if plan is not None:
             sequence = tools.encode_plan(instance, plan)
             cost = plan.cost(instance)
         rows.append(pad_actions(sequence, horizon))
@@ -545,19 +556,16 @@ def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
 
     device = task.device
     missing = [plan is None for plan in plans]
+    if all(missing):
+        return
     is_missing = torch.tensor(missing, device=device)
+    actions = torch.tensor(rows, dtype=torch.int64, device=device)
     best = torch.tensor(costs, dtype=torch.float64, device=device)
     best = best / task.original_batch.scale
-    best = best.to(cost_dtype(task))
-    actions = torch.tensor(rows, dtype=torch.int64)
+    given = missing.index(False)
+    one = slice(given, given + 1)
+    priced = problem.cost(task.original_batch[one], actions[one, None])
+    best = best.to(priced.dtype)  # that of the costs of rollouts
     task.account.warm = plans
     task.account.best = best.masked_fill(is_missing, torch.inf)
-    task.account.actions = actions.to(device, torch.int16)
-
-
-def cost_dtype(task: Task) -> torch.dtype:
-    """Return the dtype of costs on the device: that of the batch's distances, if it has any."""
-    distance = getattr(task.batch, "distance", None)
-    if distance is None:
-        return torch.float32
-    return distance.dtype
+    task.account.actions = actions.to(torch.int16)

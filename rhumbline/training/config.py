@@ -234,9 +234,15 @@ class TrainConfig:
 
     def find_family(self) -> "tuple[Domain, PolicyFamily]":
         """Look up `problem`, which is the name of a policy family; refuse an unknown one."""
-        from rhumbline.domains import find_family
+        from rhumbline.domains import DOMAINS, find_policy_family
 
-        return find_family(self.problem)
+        try:
+            return find_policy_family(self.problem)
+        except KeyError:
+            known = [name for _, domain in DOMAINS.working() for name in domain.policies]
+            raise InputError(
+                f"problem '{self.problem}' is not known; known: {', '.join(known)}"
+            ) from None
 
     def check_sizes(self) -> None:
         """Refuse sizes in another form than the problem's, or out of range."""

@@ -1,10 +1,7 @@
-"""Fixtures: small suites that run in a second, and the programs of benchmarks/ as modules."""
+"""Fixtures: small suites that run in a second."""
 
-import sys
 from collections.abc import Callable
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -14,28 +11,6 @@ from rhumbline.bench.suite import Suite, read_suite
 from rhumbline.checkpoint import TrainingFacts, save
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(scope="session")
-def load_script() -> Callable[[str], ModuleType]:
-    """Return a loader of programs of benchmarks/.
-
-    It finds their neighbours as Python does there.
-    """
-
-    def load(name: str) -> ModuleType:
-        sys.path.insert(0, str(BENCHMARKS))
-        spec = spec_from_file_location(f"{name}_script", BENCHMARKS / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        sys.path.remove(str(BENCHMARKS))
-        return module
-
-    return load
 
 
 @pytest.fixture(scope="session")

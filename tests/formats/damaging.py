@@ -13,7 +13,7 @@ damage = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255), st.boolean
 
 
 def attempt(call: Callable[..., T], *arguments: object) -> T | InputError:
-    """What a call gives, or the input error it raises; anything else escapes and fails the test."""
+    """Return the result of a call, or the input error it raises; other errors escape."""
     try:
         return call(*arguments)
     except InputError as error:
@@ -21,7 +21,7 @@ def attempt(call: Callable[..., T], *arguments: object) -> T | InputError:
 
 
 def damaged(good: str, changes: list[tuple[int, int, bool]], cut: int) -> bytes:
-    """A file with some bytes replaced or inserted, and cut short."""
+    """Return a file with some bytes replaced or inserted, and cut short."""
     content = bytearray(good.encode())
     for place, byte, insert in changes:
         place %= len(content)

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from rhumbline.errors import InputError
-from rhumbline.formats import read, read_many, write_plan
+from rhumbline.files import read, read_many, write_plan
 from rhumbline.formats.dataset import load_dataset, save_dataset
 from rhumbline.problems.tsp import Tour
 
@@ -35,9 +35,7 @@ def test_a_dataset_survives_writing(tmp_path: Path, dtype: type) -> None:
 
 
 def test_equal_datasets_are_equal_bytes(tmp_path: Path) -> None:
-    """The order of the notes does not change the file, and a view is written as its copy would
-    be.
-    """
+    """The order of the notes does not change the file; a view is written like its copy."""
     xy = points(6)
     save_dataset(tmp_path / "a", xy[::2], {"seed": "5", "made by": "test"})
     save_dataset(tmp_path / "b", xy[::2].copy(), {"made by": "test", "seed": "5"})
@@ -99,7 +97,8 @@ def test_arrays_that_are_no_dataset_are_not_written(tmp_path: Path) -> None:
         (b"", "the file is empty"),
         (TRIANGLE.encode(), "is not a dataset in safetensors format"),
         (
-            b'\x40\0\0\0\0\0\0\0{"xy":{"dtype":"BF16","shape":[1,1,2],"data_offsets":[0,4]}}    \0\0\0\0',
+            b'\x40\0\0\0\0\0\0\0{"xy":{"dtype":"BF16","shape":[1,1,2],'
+            b'"data_offsets":[0,4]}}    \0\0\0\0',
             "is not a dataset",
         ),
     ],

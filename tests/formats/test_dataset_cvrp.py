@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rhumbline.errors import InputError
-from rhumbline.formats import read_many
+from rhumbline.files import read_many
 from rhumbline.formats.dataset import save_dataset
 
 XY = np.array([[[0.0, 0.0], [3.0, 0.0], [0.0, 4.0]], [[1.0, 1.0], [2.0, 2.0], [5.0, 5.0]]])
@@ -39,7 +39,7 @@ def test_a_dataset_comes_back_as_it_went(tmp_path: Path) -> None:
 def test_loads_that_do_not_fit_are_refused(
     tmp_path: Path, demand: np.ndarray, capacity: np.ndarray, words: str
 ) -> None:
-    """Shapes, types and overloads are told apart from a good file."""
+    """Wrong shapes, wrong types and overloads are refused."""
     save_dataset(tmp_path / "two.safetensors", XY, {}, demand=demand, capacity=capacity)
     with pytest.raises(InputError, match=words):
         read_many(tmp_path / "two.safetensors")

@@ -5,18 +5,20 @@ from pathlib import Path
 import pytest
 
 from rhumbline.errors import InputError
-from rhumbline.formats.discovery import find_instance_files
+from rhumbline.files.discovery import find_instance_files
 
-TSP = "NAME: a\nTYPE: TSP\nDIMENSION: 3\nEDGE_WEIGHT_TYPE: EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 3 0\n3 0 4\nEOF\n"
+TSP = (
+    "NAME: a\nTYPE: TSP\nDIMENSION: 3\nEDGE_WEIGHT_TYPE: EUC_2D\n"
+    "NODE_COORD_SECTION\n1 0 0\n2 3 0\n3 0 4\nEOF\n"
+)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for name in ("b.tsp", "a.tsp", "c.VRP", "d.safetensors", "e.jsp"):
         (tmp_path / name).write_text(TSP)
-    (tmp_path / "f.json").write_text(
-        '{"durations": [[1, 2'
-    )  # it means to be one; whoever reads it says what is wrong
+    # Meant as a job shop; its reader says what is wrong.
+    (tmp_path / "f.json").write_text('{"durations": [[1, 2')
     (tmp_path / "results.json").write_text("")
     (tmp_path / "map.json").write_text('{"type": "FeatureCollection"}')
     (tmp_path / "g.txt").write_text("# a job shop\n2 2\n0 3 1 2\n1 2 0 4\n")
@@ -36,13 +38,13 @@ def test_a_folder_stands_for_its_instances(folder: Path) -> None:
 
 
 def test_a_file_stands_for_itself(folder: Path) -> None:
-    """Whatever it is, and whether it exists: whoever reads it complains."""
+    """A single file is returned in any case; its reader complains."""
     assert find_instance_files(folder / "notes.txt") == [folder / "notes.txt"]
     assert find_instance_files("nowhere.tsp") == [Path("nowhere.tsp")]
 
 
 def test_patterns(folder: Path) -> None:
-    """For whoever has no shell at hand, or too many files for it."""
+    """For use without a shell, or with too many files for one."""
     assert find_instance_files(f"{folder}/?.tsp") == [folder / "a.tsp", folder / "b.tsp"]
     assert [f.name for f in find_instance_files(f"{folder}/*")][:3] == ["a.tsp", "b.tsp", "c.VRP"]
     with pytest.raises(InputError, match=r"x\*\.tsp: no file that holds instances has such a name"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rhumbline.formats import read
+from rhumbline.files import read
 from rhumbline.formats.jsplib import read_schedule
 from rhumbline.formats.tsplib import read_tour
 from rhumbline.formats.vrplib import read_sol
@@ -17,9 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_harbour_is_a_hundred_different_cities() -> None:
-    """The example has 100 cities at different whole places between 0 and 1000, and a best known
-    cost.
-    """
+    """The example has 100 cities in different places within 0 to 1000, and a best known cost."""
     harbour = read(EXAMPLES / "harbour100.tsp")
     assert harbour.xy is not None
     assert len({tuple(city) for city in harbour.xy}) == harbour.size == 100
@@ -66,9 +64,7 @@ def workshop() -> JSSPInstance:
 
 
 def test_the_script_makes_the_workshop() -> None:
-    """`make_workshop.py` gives the jobs that are committed; they differ in length, and some come
-    back to a machine.
-    """
+    """`make_workshop.py` gives the committed jobs; lengths differ, and some revisit a machine."""
     made = runpy.run_path(str(EXAMPLES / "make_workshop.py"))["workshop"]()
     assert replace(made, best_known=550.0) == workshop()
     assert len({len(row) for row in made.machines}) > 1
@@ -76,9 +72,7 @@ def test_the_script_makes_the_workshop() -> None:
 
 
 def test_the_optimal_schedule_costs_what_is_said() -> None:
-    """The schedule beside the workshop is feasible and has the makespan of `optima.json`; no
-    rule gets near.
-    """
+    """The schedule is feasible and has the makespan of `optima.json`; no rule comes near."""
     instance = workshop()
     schedule = read_schedule(EXAMPLES / "workshop12.opt.sched", instance)
     schedule.check(instance)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats import plan_suffix, read, read_many, write_plan
+from rhumbline.files import plan_suffix_for, read, read_many, write_plan
 from rhumbline.formats.best_known import CLASSIC_MAKESPANS, classic_makespan
 from rhumbline.formats.jsplib import read_schedule, write_jsp, write_schedule
 from rhumbline.problems.jssp import JSSPInstance, Schedule
@@ -38,7 +38,10 @@ Machines
 """
 BARE = "3 3\n3 2 1\n4 1 2\n2 2 2\n0 1 2\n2 0 1\n1 2 0\n"
 TURNED = "3 3\nMachines\n0 1 2\n2 0 1\n1 2 0\nTimes\n3 2 1\n4 1 2\n2 2 2\n"
-JSON = '{"durations": [[3, 2, 1], [4, 1, 2], [2, 2, 2]], "machines": [[0, 1, 2], [2, 0, 1], [1, 2, 0]]}'
+JSON = (
+    '{"durations": [[3, 2, 1], [4, 1, 2], [2, 2, 2]], '
+    '"machines": [[0, 1, 2], [2, 0, 1], [1, 2, 0]]}'
+)
 # machine 0  111.2.33
 # machine 1  33.1122.
 # machine 2  2222331.
@@ -60,9 +63,7 @@ def read_text(folder: Path, text: str, name: str = "three.txt") -> JSSPInstance:
 def test_every_form_of_a_file_says_the_same(
     tmp_path: Path, text: str, first: int, ending: str
 ) -> None:
-    """Pairs or matrices, with titles or without, counted from 0 or from 1, whatever the file's
-    ending.
-    """
+    """Pairs or matrices, with or without titles, from 0 or 1, whatever the suffix."""
     name = f"three.{ending}" if ending else "three"
     assert read_text(tmp_path, text, name) == replace(THREE, first_machine=first)
 
@@ -87,9 +88,7 @@ def test_old_files_of_other_systems_are_read(tmp_path: Path) -> None:
 
 
 def test_ragged_jobs_that_skip_and_revisit_machines(tmp_path: Path) -> None:
-    """Jobs of three, one and two operations, machine 1 twice in a row, machine 2 never used, and
-    a duration of 0.
-    """
+    """Jobs of 3, 1 and 2 operations, machine 1 twice in a row, machine 2 idle, a duration of 0."""
     instance = read_text(tmp_path, "3 3\n0 3 1 2 1 0\n1 4\n0 1 1 1\n", "odd.txt")
     assert instance.durations == ((3, 2, 0), (4,), (1, 1))
     assert instance.machines == ((0, 1, 1), (1,), (0, 1))
@@ -130,7 +129,7 @@ def test_a_comment_settles_where_machines_begin(
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_an_instance_survives_writing(tmp_path: Path, first: int) -> None:
-    """Also one whose machines could not be told apart from their numbers alone."""
+    """Also one whose numbers alone do not say where machines begin."""
     odd = JSSPInstance("odd", ((3, 0), (4,)), ((1, 1), (1,)), 3, first)
     write_jsp(tmp_path / "odd.jsp", odd, "by\nhand")
     assert (
@@ -161,15 +160,13 @@ def test_an_entry_without_a_number_is_refused(tmp_path: Path) -> None:
 
 
 def rotated(name: str, jobs: int, machines: int, duration: int) -> JSSPInstance:
-    """A shop of this size; it is not the classic of that name."""
+    """Return a job shop of this size that is not the classic of that name."""
     orders = tuple(tuple((j + s) % machines for s in range(machines)) for j in range(jobs))
     return JSSPInstance(name, ((duration,) * machines,) * jobs, orders, machines)
 
 
 def test_classics_are_known_by_name_size_and_bound() -> None:
-    """ft06 has 6 jobs and 6 machines and takes 55; what is larger, or cannot be done in 55, is
-    another instance.
-    """
+    """ft06 is 6 x 6 and takes 55; another size or a higher bound means another instance."""
     assert (
         classic_makespan(rotated("ft06", 6, 6, 5))
         == classic_makespan(rotated("FT06", 6, 6, 5))
@@ -199,7 +196,7 @@ def test_a_schedule_survives_writing(tmp_path: Path) -> None:
         "Makespan 8\nJob 1: 0 3 6\nJob 2: 0 4 5\nJob 3: 0 4 6\n"
     )
     assert read_schedule(tmp_path / "three.sched", THREE) == PLAN
-    assert plan_suffix(PLAN) == ".sched"
+    assert plan_suffix_for(THREE) == ".sched"
 
 
 def test_names_with_line_breaks_stay_comments(tmp_path: Path) -> None:

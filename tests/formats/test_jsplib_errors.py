@@ -1,6 +1,4 @@
-"""What a user is told about job-shop files that cannot be used: the file, the line, and the
-words.
-"""
+"""Messages for job-shop files that cannot be used: the file, the line, and the words."""
 
 import json
 from pathlib import Path
@@ -12,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rhumbline.errors import InputError
-from rhumbline.formats import read
+from rhumbline.files import read
 from rhumbline.formats.jsplib import read_jsp, read_schedule
 from rhumbline.formats.jsplib_json import read_json
 from rhumbline.problems.jssp import JSSPInstance, jssp_from_arrays
@@ -31,7 +29,7 @@ SCHEDULE = "# two\nMakespan 6\nJob 1: 0 4\nJob 2: 0 4\n"
 
 
 def refusal(path: Path, text: str | bytes | None = None) -> str:
-    """The message about a file of this content, without its folder."""
+    """Return the message about a file of this content, without its folder."""
     if text is not None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError) as caught:
@@ -107,9 +105,7 @@ def test_a_bad_file_is_refused_at_its_line(
 
 @pytest.mark.parametrize("word", ["-3", "3.0", "+3", "3."])
 def test_a_strange_number_of_jobs_is_said_to_be_one(tmp_path: Path, word: str) -> None:
-    """A file of any ending that begins with numbers is a job shop, though they be wrong, and no
-    file of cities.
-    """
+    """A file of any suffix that begins with numbers is a job shop, even with wrong numbers."""
     message = refusal(tmp_path / "shop.txt", SHOP.replace("3 3\n", f"{word} 3\n"))
     assert message.startswith(
         f"shop.txt:2: read '{word}', expected the number of jobs: a whole number"
@@ -291,9 +287,7 @@ def test_damaged_files_give_an_instance_or_an_input_error(
     changes: list[tuple[int, int, bool]],
     cut: int,
 ) -> None:
-    """Whatever bytes are flipped, inserted or cut off, nothing but `InputError` escapes, and
-    what is read is usable.
-    """
+    """Whatever bytes change, only `InputError` escapes, and what is read is usable."""
     path = tmp_path_factory.getbasetemp() / "damaged.jsp"
     path.write_bytes(damaged(good, changes, cut))
     check_outcome(attempt(read_jsp, path), path)
@@ -311,7 +305,7 @@ def test_damaged_json_gives_an_instance_or_an_input_error(
 
 
 def check_outcome(outcome: JSSPInstance | InputError, path: Path) -> None:
-    """An error names the file; an instance keeps within its own bounds."""
+    """Fail unless an error names the file, or an instance keeps its own bounds."""
     if isinstance(outcome, InputError):
         assert str(outcome).startswith(str(path))
         return

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rhumbline.errors import InputError
-from rhumbline.formats import write_plan
-from rhumbline.formats.plans import match_plan_files, plans_for, resolve_plan
+from rhumbline.files import write_plan
+from rhumbline.files.plans import match_plan_files, plans_for, resolve_plan
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.jssp import Schedule
 from rhumbline.problems.jssp import jssp_from_arrays as shop
@@ -54,9 +54,7 @@ def test_one_of_many_results(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("indent", [None, 1])
 def test_results_in_any_layout(tmp_path: Path, indent: int | None) -> None:
-    """One after the other or in a list, on one line each or on many, as `jq` and json.tool lay
-    them out.
-    """
+    """One after the other or in a list, on one line each or many, as `jq` lays them out."""
     found = [json.loads(result(instance, plan)) for instance, plan, _ in ALL]
     texts = [
         json.dumps(found, indent=indent),
@@ -70,9 +68,7 @@ def test_results_in_any_layout(tmp_path: Path, indent: int | None) -> None:
 
 
 def test_files_belong_to_instances_by_name(tmp_path: Path) -> None:
-    """Among several instances a file is for the one of its name; for a single instance the name
-    does not matter.
-    """
+    """Among several instances a file is for its namesake; for a single one any name serves."""
     for name in ("cities.tour", "cities.opt.tour", "best.tour"):
         write_plan(tmp_path / name, TOUR, CITIES, "")
     for name in ("cities.tour", "cities.opt.tour"):
@@ -197,9 +193,7 @@ def test_numbers_of_plans() -> None:
 
 
 def test_a_tour_that_names_another_instance_is_refused(tmp_path: Path) -> None:
-    """Any order of three cities is feasible for three cities, so the name decides; spellings of
-    optimal tours count.
-    """
+    """Any order of three cities is feasible, so the name decides; variants of it count."""
     instance = TSPInstance("kroC3", "EXACT_2D", xy=np.array([[0.0, 0], [1, 0], [0, 1]]))
     tour = tmp_path / "a.tour"
     body = "TYPE : TOUR\nDIMENSION : 3\nTOUR_SECTION\n1\n2\n3\n-1\nEOF\n"

@@ -20,9 +20,7 @@ def test_a_new_text_replaces_the_old(tmp_path: Path) -> None:
 
 
 def test_a_written_file_has_usual_permissions(tmp_path: Path) -> None:
-    """The file can be read by whom the user's umask lets read, as if it had been opened
-    directly.
-    """
+    """The permissions follow the user's umask, as for a file opened directly."""
     write_text(tmp_path / "a.txt", "")
     (tmp_path / "b.txt").touch()
     assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == stat.S_IMODE(

@@ -41,7 +41,8 @@ def put(folder: Path, text: str, name: str = "case.tsp") -> Path:
 
 def planar(metric: str, *points: tuple[float, float]) -> str:
     rows = "\n".join(f"{number} {x} {y}" for number, (x, y) in enumerate(points, 1))
-    return f"TYPE: TSP\nDIMENSION: {len(points)}\nEDGE_WEIGHT_TYPE: {metric}\nNODE_COORD_SECTION\n{rows}\nEOF\n"
+    head = f"TYPE: TSP\nDIMENSION: {len(points)}\nEDGE_WEIGHT_TYPE: {metric}\n"
+    return f"{head}NODE_COORD_SECTION\n{rows}\nEOF\n"
 
 
 def explicit(layout: str, numbers: str, size: int = 4, rest: str = "") -> str:
@@ -94,9 +95,7 @@ def test_each_metric_costs_what_the_hand_computes(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_each_layout_gives_the_same_matrix(tmp_path: Path, layout: str) -> None:
-    """The five matrix layouts spell one matrix, in which 1 2 3 4 costs 26 and 1 2 4 3 costs 2 +
-    4 + 8 + 9 = 23.
-    """
+    """Five layouts give one matrix: 1 2 3 4 costs 26, 1 2 4 3 costs 2 + 4 + 8 + 9 = 23."""
     instance = read_tsp(put(tmp_path, explicit(layout, LAYOUTS[layout])))
     np.testing.assert_array_equal(instance.distances, MATRIX)
     assert [Tour((0, 1, 2, 3)).cost(instance), Tour((0, 1, 3, 2)).cost(instance)] == [26, 23]
@@ -122,9 +121,7 @@ def test_weights_need_not_be_whole(tmp_path: Path) -> None:
 
 
 def test_display_data_are_the_picture_of_a_matrix(tmp_path: Path) -> None:
-    """DISPLAY_DATA_SECTION gives `xy` in the order of the matrix rows and leaves distances and
-    numbers alone.
-    """
+    """DISPLAY_DATA_SECTION gives `xy` in matrix order and changes neither distances nor numbers."""
     display = "DISPLAY_DATA_SECTION\n2 10 20\n1 0 0\n4 5 6\n3 7 8\n"
     instance = read_tsp(put(tmp_path, explicit("UPPER_ROW", LAYOUTS["UPPER_ROW"], rest=display)))
     np.testing.assert_array_equal(instance.xy, [[0, 0], [10, 20], [7, 8], [5, 6]])
@@ -144,7 +141,7 @@ def test_a_matrix_without_display_data_has_no_picture(tmp_path: Path) -> None:
         HOUSE.replace(" : ", ":"),
         HOUSE.lower(),
         HOUSE.replace("EOF\n", ""),
-        HOUSE.replace("EOF\n", "EOF\nwhatever: follows\n1 2 3"),
+        HOUSE.replace("EOF\n", "EOF\nanything: follows\n1 2 3"),
         HOUSE.replace("\n", "\r\n"),
         HOUSE.replace("\n", "\r"),
         HOUSE.replace("\n", "\n\n  \n"),
@@ -159,10 +156,8 @@ def test_a_matrix_without_display_data_has_no_picture(tmp_path: Path) -> None:
         "\ufeff" + HOUSE,
     ],
 )
-def test_spelling_does_not_matter(tmp_path: Path, text: str) -> None:
-    """Colons, case, line ends, blank lines, a missing EOF or TYPE, and scientific notation give
-    the same instance.
-    """
+def test_notation_does_not_matter(tmp_path: Path, text: str) -> None:
+    """Colons, case, line ends, blank lines, EOF, TYPE and scientific notation do not matter."""
     path = tmp_path / "five.tsp"
     path.write_bytes(text.encode())
     instance = read_tsp(path)
@@ -177,9 +172,7 @@ def test_latin_1_comments_are_read(tmp_path: Path) -> None:
 
 
 def test_node_numbers_are_kept_in_file_order(tmp_path: Path) -> None:
-    """Numbers that are not 1..N in order are remembered, and those that are leave `numbers`
-    empty.
-    """
+    """Numbers other than 1..N in order are kept; those leave `numbers` empty."""
     text = planar("EUC_2D", (0, 0), (3, 0), (3, 4)).replace(
         "\n1 0 0\n2 3 0\n3 3 4", "\n30 0 0\n0 3 0\n7 3 4"
     )
@@ -204,7 +197,7 @@ def test_one_city_is_an_instance(tmp_path: Path, text: str) -> None:
 
 
 def test_a_thousand_cities_are_read(tmp_path: Path) -> None:
-    """The largest size is 1000: a line of cities one apart costs 999 there and 999 back."""
+    """The largest size is 1000: a line of cities at distance 1 costs 999 there and 999 back."""
     assert (
         cost_in_file_order(put(tmp_path, planar("EUC_2D", *((i, 0) for i in range(1000)))))
         == 2 * 999
@@ -227,7 +220,8 @@ def test_a_tour_file_reads_as_it_says(tmp_path: Path) -> None:
     tour = Tour((2, 0, 1))
     write_tour(tmp_path / "case.tour", tour, read_tsp(path), "cost 12,\nby hand")
     assert (tmp_path / "case.tour").read_text() == (
-        "NAME : case\nCOMMENT : cost 12, by hand\nTYPE : TOUR\nDIMENSION : 3\nTOUR_SECTION\n3\n30\n2\n-1\nEOF\n"
+        "NAME : case\nCOMMENT : cost 12, by hand\nTYPE : TOUR\nDIMENSION : 3\n"
+        "TOUR_SECTION\n3\n30\n2\n-1\nEOF\n"
     )
     assert read_tour(tmp_path / "case.tour", read_tsp(path)) == tour
 

@@ -1,6 +1,4 @@
-"""What a user is told about files that cannot be used: always the file, the line where there is
-one, and the words.
-"""
+"""Messages for files that cannot be used: the file, the line if there is one, and the words."""
 
 import os
 from pathlib import Path
@@ -11,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rhumbline.errors import InputError
-from rhumbline.formats import read
+from rhumbline.files import read
 from rhumbline.formats.tsplib import read_tour, read_tsp, write_tour, write_tsp
 from rhumbline.problems.tsp import Tour, TSPInstance
 
@@ -46,8 +44,9 @@ TOUR = "NAME : five\nTYPE : TOUR\nDIMENSION : 5\nTOUR_SECTION\n1\n2\n3\n4\n5\n-1
 
 
 def refusal(path: Path, text: str | bytes | None = None, house: Path | None = None) -> str:
-    """The message with which a file is refused, without its folder; with `house`, the file is a
-    tour of that.
+    """Return the message that refuses a file, without its folder.
+
+    With `house`, the file is a tour of that instance.
     """
     if text is not None:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -158,9 +157,7 @@ def refusal(path: Path, text: str | bytes | None = None, house: Path | None = No
 def test_a_bad_planar_file_is_refused_at_its_line(
     tmp_path: Path, old: str, new: str, line: int | None, words: str
 ) -> None:
-    """Each fault of a coordinate file is named with file, line, what was read and what was
-    expected.
-    """
+    """Each fault of a coordinate file has file, line, what was read and what was expected."""
     assert old in HOUSE
     where = f"bad.tsp:{line}: " if line else "bad.tsp: "
     message = refusal(tmp_path / "bad.tsp", HOUSE.replace(old, new, 1))
@@ -333,9 +330,7 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_malformed_optima_json_is_refused(
     tmp_path: Path, content: bytes, where: str, words: str
 ) -> None:
-    """A file of best known costs that cannot be used is an error that names it, not a cost that
-    is missing.
-    """
+    """A broken file of best known costs is an error that names it, not a missing cost."""
     (tmp_path / "optima.json").write_bytes(content)
     message = refusal(tmp_path / "house.tsp", HOUSE)
     assert message.startswith(where)
@@ -346,9 +341,7 @@ def test_a_malformed_optima_json_is_refused(
 def test_a_failed_write_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str
 ) -> None:
-    """Without permission the error names the path and the reason, the old file stays and no
-    temporary does.
-    """
+    """Without permission the error has path and reason; the old file stays, no temporary does."""
     (tmp_path / "house.tsp").write_text(HOUSE)
     (tmp_path / "out").write_text("old")
     house = read_tsp(tmp_path / "house.tsp")
@@ -368,9 +361,7 @@ def test_a_failed_write_leaves_nothing(
 @pytest.mark.parametrize("write", ["tour", "tsp"])
 @pytest.mark.parametrize("name", ["missing/out", "house.tsp/out", "folder", "no\0name"])
 def test_places_that_cannot_be_written_are_refused(tmp_path: Path, write: str, name: str) -> None:
-    """A missing folder, a file used as a folder and a folder in the place of the file are named
-    in the error.
-    """
+    """A missing folder, a file used as a folder and a folder in place of the file are named."""
     (tmp_path / "house.tsp").write_text(HOUSE)
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match="cannot be written: ") as caught:
@@ -403,9 +394,7 @@ def test_damaged_files_give_an_instance_or_an_input_error(
     changes: list[tuple[int, int, bool]],
     cut: int,
 ) -> None:
-    """Whatever bytes are flipped, inserted or cut off, nothing but `InputError` escapes, and
-    what is read is usable.
-    """
+    """Whatever bytes change, only `InputError` escapes, and what is read is usable."""
     path = tmp_path_factory.getbasetemp() / "damaged.tsp"
     path.write_bytes(damaged(good, changes, cut))
     outcome = attempt(read, path)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from rhumbline.errors import Infeasible
-from rhumbline.formats import plan_suffix, read, read_many, write_plan
+from rhumbline.files import plan_suffix_for, read, read_many, write_plan
 from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
 from rhumbline.problems.cvrp import CVRPInstance, Routes
-from rhumbline.problems.tsp import Tour
 
 # Ways from the depot: 5, 3, 13, 5. Between customers: 1-2 is 4, 1-4 is 3.16 (root of 10), 3-4 is
 # 8.60 (root of 74).
@@ -62,19 +61,20 @@ def put(folder: Path, text: str, name: str = "four.vrp") -> Path:
 
 
 def explicit(layout: str, order: tuple[int, ...] = (0, 1, 2, 3, 4), rest: str = "") -> str:
-    """A file whose node k + 1 is node `order[k]` of the matrix above."""
+    """Return a file whose node k + 1 is node `order[k]` of the matrix above."""
     demands = "\n".join(f"{k + 1} {(0, 4, 3, 6, 4)[node]}" for k, node in enumerate(order))
     turned = MATRIX[np.ix_(order, order)]
     rows = "\n".join(" ".join(map(str, LAYOUTS[layout](turned, i))) for i in range(5))
     return (
-        f"NAME: four\nTYPE: CVRP\nDIMENSION: 5\nEDGE_WEIGHT_TYPE: EXPLICIT\nEDGE_WEIGHT_FORMAT: {layout}\n"
+        "NAME: four\nTYPE: CVRP\nDIMENSION: 5\n"
+        f"EDGE_WEIGHT_TYPE: EXPLICIT\nEDGE_WEIGHT_FORMAT: {layout}\n"
         f"CAPACITY: 10\nEDGE_WEIGHT_SECTION\n{rows}\n{rest}"
         f"DEMAND_SECTION\n{demands}\nDEPOT_SECTION\n{order.index(0) + 1}\n-1\nEOF\n"
     )
 
 
 def check_four(instance: object) -> None:
-    """Fail unless this is the file above, however it was spelled."""
+    """Fail unless this is the file above, in any notation."""
     assert isinstance(instance, CVRPInstance)
     assert (instance.name, instance.metric, instance.size) == ("four", "EUC_2D", 5)
     assert (instance.demands, instance.capacity, instance.vehicles) == ((0, 4, 3, 6, 4), 10, None)
@@ -83,9 +83,7 @@ def check_four(instance: object) -> None:
 
 
 def test_four_customers_are_read_as_written(tmp_path: Path) -> None:
-    """Depot at 0, customers 1 to 4 behind it, demands beside them; the trucks of the comment are
-    no limit.
-    """
+    """The depot is 0, customers are 1 to 4; the number of trucks in a comment is no limit."""
     check_four(read_vrp(put(tmp_path, FOUR)))
 
 
@@ -101,9 +99,7 @@ def test_four_customers_are_read_as_written(tmp_path: Path) -> None:
 def test_each_metric_costs_what_the_hand_computes(
     tmp_path: Path, metric: str, pairs: float, singles: float
 ) -> None:
-    """The routes cost the sums written beside them: whole numbers, except in the unrounded
-    metric.
-    """
+    """Routes cost the sums beside them: whole numbers, except in the unrounded metric."""
     instance = read_vrp(put(tmp_path, FOUR.replace("EUC_2D", metric)))
     costs = [plan.cost(instance) for plan in (PAIRS, SINGLES)]
     assert costs == [pytest.approx(pairs, rel=1e-14), pytest.approx(singles, rel=1e-14)]
@@ -121,9 +117,7 @@ def test_halves_are_rounded_up(tmp_path: Path) -> None:
 def test_each_layout_gives_the_same_matrix(
     tmp_path: Path, layout: str, order: tuple[int, ...]
 ) -> None:
-    """The matrix is turned so that the depot comes first, wherever the file has it: the pairs
-    cost 17 + 18.
-    """
+    """The matrix is reordered so that the depot comes first: the pairs cost 17 + 18."""
     instance = read_vrp(put(tmp_path, explicit(layout, order)))
     np.testing.assert_array_equal(instance.distances, MATRIX)
     assert (instance.demands, instance.xy) == ((0, 4, 3, 6, 4), None)
@@ -132,9 +126,7 @@ def test_each_layout_gives_the_same_matrix(
 
 @pytest.mark.parametrize("section", ["NODE_COORD_SECTION", "DISPLAY_DATA_SECTION"])
 def test_a_matrix_may_have_a_picture(tmp_path: Path, section: str) -> None:
-    """Coordinates beside a matrix are for drawing: in the order of the instance, without a say
-    in distances.
-    """
+    """Coordinates beside a matrix serve drawings, in the order of the instance."""
     rows = f"{section}\n5 50 0\n4 40 0\n3 30 0\n2 20 0\n1 10 0\n"
     instance = read_vrp(put(tmp_path, explicit("LOWER_ROW", (1, 2, 0, 3, 4), rows)))
     assert instance.xy is not None
@@ -162,9 +154,7 @@ def test_a_matrix_may_have_a_picture(tmp_path: Path, section: str) -> None:
 def test_numbers_and_depot_are_where_the_file_puts_them(
     tmp_path: Path, nodes: str, demands: str, depot: str
 ) -> None:
-    """The depot goes to the front, the customers keep the order of their coordinates, demands
-    find their nodes.
-    """
+    """The depot goes to the front, customers keep their order, demands find their nodes."""
     head = FOUR[: FOUR.index("1 0 0")]
     text = f"{head}{nodes}\nDEMAND_SECTION\n{demands}\nDEPOT_SECTION\n{depot}\n-1\nEOF\n"
     check_four(read_vrp(put(tmp_path, text)))
@@ -190,10 +180,8 @@ def test_numbers_and_depot_are_where_the_file_puts_them(
         "\ufeff" + FOUR,
     ],
 )
-def test_spelling_does_not_matter(tmp_path: Path, text: str) -> None:
-    """Colons, case, tabs, line ends, a missing EOF, -1, TYPE or NAME, and headers of no meaning
-    here change nothing.
-    """
+def test_notation_does_not_matter(tmp_path: Path, text: str) -> None:
+    """Colons, case, tabs, line ends, EOF, -1, TYPE, NAME and unused headers do not matter."""
     check_four(read_vrp(put(tmp_path, text)))
 
 
@@ -220,15 +208,16 @@ def test_customers_may_demand_nothing_or_everything(tmp_path: Path) -> None:
 
 def test_one_customer_is_an_instance(tmp_path: Path) -> None:
     """The smallest size is a depot and a customer: 5 there and 5 back."""
-    text = "TYPE: CVRP\nDIMENSION: 2\nEDGE_WEIGHT_TYPE: EUC_2D\nCAPACITY: 1\nNODE_COORD_SECTION\n1 0 0\n2 3 4\n"
+    text = (
+        "TYPE: CVRP\nDIMENSION: 2\nEDGE_WEIGHT_TYPE: EUC_2D\nCAPACITY: 1\n"
+        "NODE_COORD_SECTION\n1 0 0\n2 3 4\n"
+    )
     instance = read_vrp(put(tmp_path, f"{text}DEMAND_SECTION\n1 0\n2 1\nDEPOT_SECTION\n1\n-1\n"))
     assert Routes(((1,),)).cost(instance) == 10
 
 
 def test_a_thousand_customers_are_read(tmp_path: Path) -> None:
-    """The largest size is 1000 customers: on a line one apart they cost 1000 there and 1000
-    back.
-    """
+    """The largest size is 1000 customers: on a line at distance 1 they cost 1000 each way."""
     head = "DIMENSION: 1001\nEDGE_WEIGHT_TYPE: EUC_2D\nCAPACITY: 1000\nNODE_COORD_SECTION\n"
     nodes = "".join(f"{k} {k} 0\n" for k in range(1001))
     demands = "".join(f"{k} {int(k > 0)}\n" for k in range(1001))
@@ -255,16 +244,14 @@ def test_best_known_costs_come_from_either_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.vrp", "a.VRP", "a.txt", "a"])
 def test_files_of_any_ending_are_read(tmp_path: Path, name: str) -> None:
-    """The ending or, for other endings, the TYPE in the header says that this is vehicle
-    routing.
-    """
+    """The suffix, or for other suffixes the TYPE, says that a file is a CVRP."""
     put(tmp_path, FOUR, name)
     check_four(read(str(tmp_path / name)))
     assert [i.size for i in read_many(tmp_path / name)] == [5]
 
 
 def test_the_type_of_a_comment_does_not_decide(tmp_path: Path) -> None:
-    """Only the header TYPE is asked, whatever stands in comments or behind it."""
+    """Only the header TYPE counts, not comments or what stands behind it."""
     put(
         tmp_path,
         FOUR.replace("(by hand", "TYPE : TSP (by hand").replace(
@@ -276,11 +263,11 @@ def test_the_type_of_a_comment_does_not_decide(tmp_path: Path) -> None:
 
 
 def test_plans_know_their_format(tmp_path: Path) -> None:
-    """Routes are written as .sol, tours as .tour."""
+    """Routes are written as .sol."""
     four = read(put(tmp_path, FOUR))
     write_plan(str(tmp_path / "four.sol"), PAIRS, four, "a comment")
     assert (tmp_path / "four.sol").read_text() == "Route #1: 1 2\nRoute #2: 3 4\nCost 39\n"
-    assert [plan_suffix(PAIRS), plan_suffix(Tour((0,)))] == [".sol", ".tour"]
+    assert plan_suffix_for(four) == ".sol"
 
 
 # --- solutions
@@ -333,10 +320,8 @@ def test_an_infeasible_plan_is_not_written(tmp_path: Path) -> None:
         "Route #1: 1 2\nRoute #2:\nRoute #3: 3 4\nCost 39",
     ],
 )
-def test_spelling_of_a_solution_does_not_matter(tmp_path: Path, text: str) -> None:
-    """Case, blanks, notes, a missing or other cost and a vehicle that stays at home do not
-    change the routes.
-    """
+def test_notation_of_a_solution_does_not_matter(tmp_path: Path, text: str) -> None:
+    """Case, blanks, notes, costs and a vehicle without customers do not change the routes."""
     four = read_vrp(put(tmp_path, FOUR))
     assert read_sol(put(tmp_path, text, "four.sol"), four) == PAIRS
 
@@ -346,14 +331,16 @@ def test_spelling_of_a_solution_does_not_matter(tmp_path: Path, text: str) -> No
 
 @pytest.mark.parametrize("metric", ["EUC_2D", "FLOOR_2D", "CEIL_2D", "EXACT_2D"])
 def test_vrplib_reads_the_same_file(tmp_path: Path, metric: str) -> None:
-    """Distances, demands and capacity agree; vrplib leaves EUC_2D unrounded and gives EXACT_2D
-    in whole thousandths.
+    """Distances, demands and capacity agree with the package vrplib.
+
+    It leaves EUC_2D unrounded and gives EXACT_2D in whole thousandths.
     """
     vrplib = pytest.importorskip("vrplib")
     xy = np.random.default_rng(0).integers(0, 1000, (40, 2))
     nodes = "".join(f"{k} {x} {y}\n" for k, (x, y) in enumerate(xy, 1))
     demands = "".join(f"{k} {0 if k == 1 else k}\n" for k in range(1, 41))
-    text = f"TYPE : CVRP\nDIMENSION : 40\nEDGE_WEIGHT_TYPE : {metric}\nCAPACITY : 50\nNODE_COORD_SECTION\n{nodes}"
+    head = f"TYPE : CVRP\nDIMENSION : 40\nEDGE_WEIGHT_TYPE : {metric}\nCAPACITY : 50\n"
+    text = f"{head}NODE_COORD_SECTION\n{nodes}"
     path = put(tmp_path, f"{text}DEMAND_SECTION\n{demands}DEPOT_SECTION\n1\n-1\nEOF\n")
     ours, theirs = read_vrp(path), vrplib.read_instance(path)
     expected = ours.distances

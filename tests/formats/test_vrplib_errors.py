@@ -1,6 +1,4 @@
-"""What a user is told about vehicle routing files that cannot be used: the file, the line, and
-the words.
-"""
+"""Messages for CVRP files that cannot be used: the file, the line, and the words."""
 
 import os
 from pathlib import Path
@@ -11,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rhumbline.errors import InputError
-from rhumbline.formats import read
+from rhumbline.files import read
 from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
 from rhumbline.problems.cvrp import CVRP, Routes
 
@@ -61,8 +59,9 @@ PAIRS = Routes(((1, 2), (3, 4)))
 
 
 def refusal(path: Path, text: str | bytes | None = None, four: Path | None = None) -> str:
-    """The message with which a file is refused, without its folder; with `four`, the file is a
-    solution of that.
+    """Return the message that refuses a file, without its folder.
+
+    With `four`, the file is a solution of that instance.
     """
     if text is not None:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -375,9 +374,7 @@ def test_an_asymmetric_matrix_is_refused(tmp_path: Path) -> None:
 def test_a_bad_solution_is_refused_at_its_line(
     tmp_path: Path, old: str, new: str, line: int | None, words: str
 ) -> None:
-    """Each fault of a solution file is named with file, line, what was read and what was
-    expected.
-    """
+    """Each fault of a solution file has file, line, what was read and what was expected."""
     (tmp_path / "four.vrp").write_text(FOUR)
     where = f"bad.sol:{line}: " if line else "bad.sol: "
     message = refusal(tmp_path / "bad.sol", SOLUTION.replace(old, new, 1), tmp_path / "four.vrp")
@@ -407,9 +404,7 @@ def test_a_solution_of_too_many_vehicles_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_text_is_refused(
     tmp_path: Path, content: bytes | None, words: str, name: str
 ) -> None:
-    """Missing, empty and binary files are named as such, whether the ending or the content is
-    asked.
-    """
+    """Missing, empty and binary files are named as such, by suffix or by content."""
     message = refusal(tmp_path / name, content)
     assert message.startswith(f"{name}:")
     assert words in message
@@ -435,9 +430,7 @@ def test_malformed_best_known_costs_are_refused(tmp_path: Path, name: str) -> No
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a full disk the error names the path and the reason, the old file stays and no
-    temporary does.
-    """
+    """On a full disk the error has path and reason; the old file stays, no temporary does."""
     (tmp_path / "four.vrp").write_text(FOUR)
     (tmp_path / "four.sol").write_text("old")
     four = read_vrp(tmp_path / "four.vrp")
@@ -469,9 +462,7 @@ def test_damaged_files_give_an_instance_or_an_input_error(
     changes: list[tuple[int, int, bool]],
     cut: int,
 ) -> None:
-    """Whatever bytes are flipped, inserted or cut off, nothing but `InputError` escapes, and
-    what is read is usable.
-    """
+    """Whatever bytes change, only `InputError` escapes, and what is read is usable."""
     path = tmp_path_factory.getbasetemp() / "damaged.vrp"
     path.write_bytes(damaged(good, changes, cut))
     outcome = attempt(read_vrp, path)
@@ -488,9 +479,7 @@ def test_damaged_files_give_an_instance_or_an_input_error(
 
 
 def test_a_pipe_without_an_ending_is_called_a_pipe() -> None:
-    """`... | rhumb solve /dev/stdin`: what is in it would have to be read twice, so that it
-    seemed to be empty.
-    """
+    """`... | rhumb solve /dev/stdin`: its content can be read only once, so it is refused."""
     reading, writing = os.pipe()
     os.write(writing, FOUR.encode())
     os.close(writing)

@@ -14,8 +14,8 @@ from rhumbline.kernels.triton.rollout import launch as triton_rollout
 ROOT = Path(__file__).parents[2]
 SIDE_BY_SIDE = """
 import sys, threading
-sys.path.insert(0, "benchmarks")
-import hopper
+sys.path.insert(0, "tools")
+import inspect_sm90 as hopper
 from triton.runtime.jit import JITFunction
 
 both, seen = threading.Barrier(2, timeout=20.0), []
@@ -33,8 +33,8 @@ print(*(f"{what} {flag}" for what, flag in seen), sep="; ")
 """
 FITTING = """
 import sys
-sys.path.insert(0, "benchmarks")
-import hopper
+sys.path.insert(0, "tools")
+import inspect_sm90 as hopper
 
 low, high = (int(sys.argv.pop(1)) for _ in range(2))
 for name, sizes in hopper.NODES.items():
@@ -45,7 +45,7 @@ SHARED_BYTES = 232_448  # that a program may have on an H100 or H200: CUDA's sha
 
 
 def compile_report(low: int, high: int, *options: str) -> list[dict[str, str]]:
-    """Return rows of `benchmarks/hopper.py` for instances of `low` to `high` nodes; finding the
+    """Return rows of `tools/inspect_sm90.py` for instances of `low` to `high` nodes; finding the
     launches of other sizes takes seconds. It runs in a process of its own, because this one has
     Triton's interpreter.
     """

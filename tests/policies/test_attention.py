@@ -1,6 +1,4 @@
-"""The folded decoder against the network as the paper draws it, and the promise of
-zero-initialised conditioning.
-"""
+"""The folded decoder against the network of the paper, and zero-initialised conditioning."""
 
 import math
 
@@ -20,7 +18,7 @@ from rhumbline.problems.tsp import TSP, TSPBatch, TSPState
 
 
 def states(batch: TSPBatch, rollouts: int) -> TSPState:
-    """Rollouts at different depths of random tours."""
+    """Return rollouts at different depths of random tours."""
     rng = torch.Generator().manual_seed(3)
     count, size = batch.xy.shape[:2]
     tours = torch.rand(count, rollouts, size, generator=rng).argsort(2)
@@ -37,9 +35,7 @@ def unfolded(
     state: TSPState,
     key_latent: torch.Tensor,
 ):
-    """Spec 2.2 and 2.3 as written: z is concatenated to the inputs of the three projections of
-    every rollout.
-    """
+    """Return the logits of the network as written: z is concatenated to the inputs."""
     d = policy.decoder
     e = policy.encoder(batch.xy)  # [B, N, D]
     (count, nodes, width), rollouts = e.shape, state.last.shape[1]
@@ -68,9 +64,7 @@ def unfolded(
 
 @pytest.mark.parametrize("latent", [0, 4])
 def test_tables_equal_the_network_as_written(make_policy, make_batch, latent: int) -> None:
-    """Folding changes no logit: query, key and value conditioned by concatenation give the same
-    to 1e-5.
-    """
+    """Folding changes no logit by more than 1e-5 against conditioning by concatenation."""
     policy, batch = make_policy(latent, growth=0.0), make_batch(3, 9)
     rng = torch.Generator().manual_seed(0)
     latents, state = policy.space.sample((3, 8), rng), states(batch, 8)
@@ -87,9 +81,7 @@ def test_tables_equal_the_network_as_written(make_policy, make_batch, latent: in
 def test_attention_grows_with_the_cube_root_of_the_nodes(
     make_policy, make_batch, nodes: int
 ) -> None:
-    """One layer and the keys of the decoder, with every score multiplied where the paper
-    computes it.
-    """
+    """One layer and the keys of the decoder scale every score where the paper computes it."""
     policy, batch, factor = (
         make_policy(layers=1),
         make_batch(2, nodes),
@@ -108,7 +100,7 @@ def test_attention_grows_with_the_cube_root_of_the_nodes(
 
 
 def test_a_vehicle_counts_customers_only() -> None:
-    """A policy of 100 customers, which are 101 nodes, is left as it is."""
+    """A CVRP policy of 100 customers, which are 101 nodes, has factor 1."""
     assert CVRPPolicy(Architecture(32, 2, 1, 32)).sharpness(100) == 1.0
     policy, batch = (
         CVRPPolicy(Architecture(32, 2, 1, 32)),
@@ -118,9 +110,7 @@ def test_a_vehicle_counts_customers_only() -> None:
 
 
 def test_key_conditioning_cancels(make_policy, make_batch) -> None:
-    """In the network as written, conditioning the keys changes nothing; conditioning the queries
-    does.
-    """
+    """In the network as written, conditioning keys changes nothing; conditioning queries does."""
     policy, batch = make_policy(), make_batch(2, 7)
     rng = torch.Generator().manual_seed(0)
     latents, state = policy.space.sample((2, 6), rng), states(batch, 6)
@@ -133,7 +123,7 @@ def test_key_conditioning_cancels(make_policy, make_batch) -> None:
 
 
 def test_a_widened_policy_is_the_old_one_for_every_latent(make_policy, make_batch) -> None:
-    """Zero-initialised conditioning leaves every logit exactly as it was, bit for bit."""
+    """Zero-initialised conditioning leaves every logit bit-identical."""
     single, batch = make_policy(0), make_batch(2, 8)
     wide = single.widened(16)
     assert wide.space.size == 16
@@ -146,7 +136,7 @@ def test_a_widened_policy_is_the_old_one_for_every_latent(make_policy, make_batc
 
 
 def test_widening_keeps_sizes_and_amplification(make_policy) -> None:
-    """Only the latent's size and factor change, and the factor is stored with the weights."""
+    """Only the latent's size and factor change; the factor is stored with the weights."""
     wide = make_policy(0).widened(3, 50.0)
     assert wide.architecture == Architecture(32, 2, 1, 32, latent=3, amplify=50.0)
     assert wide.state_dict()["decoder.amplify"] == 50.0
@@ -163,7 +153,7 @@ def test_encoder_does_not_care_about_the_order_of_cities(policy, make_batch) -> 
 
 
 def test_batch_mates_do_not_touch_the_tables(policy, make_batch) -> None:
-    """An instance's tables are the same alone and in company."""
+    """The tables of an instance are the same in any batch."""
     batch = make_batch(4, 6)
     whole, alone = policy.encode(batch), policy.encode(batch[2:3])
     tables = {name: table for name, table in vars(alone).items() if table is not None}
@@ -173,9 +163,7 @@ def test_batch_mates_do_not_touch_the_tables(policy, make_batch) -> None:
 
 
 def test_box_samples_fill_the_box(policy) -> None:
-    """Latents are uniform in [-1, 1]: mean 0, variance 1/3, reaching for both ends, centred on
-    the single policy.
-    """
+    """Latents are uniform in [-1, 1]: mean 0, variance 1/3, up to both ends."""
     z = policy.space.sample((2000, 5), torch.Generator().manual_seed(0))
     assert z.shape == (2000, 5, 4)
     assert z.min() >= -1
@@ -187,8 +175,9 @@ def test_box_samples_fill_the_box(policy) -> None:
 
 
 def test_only_heads_that_spread_too_far_are_limited(make_policy, make_batch) -> None:
-    """Scores are products of queries and keys, so a head's spread falls to the limit at once,
-    and no other changes.
+    """The range of such a head falls to the limit at once; no other head changes.
+
+    Scores are products of queries and keys, which are scaled alike.
     """
     policy, batch = make_policy(0), make_batch(3, 9)
     weight = policy.encoder.layers[0].qkv.weight
@@ -206,7 +195,7 @@ def test_only_heads_that_spread_too_far_are_limited(make_policy, make_batch) -> 
 
 
 def test_a_healthy_encoder_is_left_as_it_is(make_policy, make_batch) -> None:
-    """Below the limit not a bit changes."""
+    """Below the limit not one bit changes."""
     policy, batch = make_policy(0), make_batch(3, 9)
     before = {n: x.clone() for n, x in policy.state_dict().items()}
     limit_attention_ranges(policy.encoder, batch.xy, 300.0)

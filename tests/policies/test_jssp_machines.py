@@ -1,6 +1,4 @@
-"""The published network: skipping forced waits changes nothing, neither in schedules nor in
-probabilities.
-"""
+"""The published network: skipping forced waits changes neither schedules nor probabilities."""
 
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +12,6 @@ from rhumbline.decoding.engines import construct_torch, construct_with_cuda_grap
 from rhumbline.kernels import cuda_graph
 from rhumbline.policies import jssp_machines
 from rhumbline.policies.jssp_machines import (
-    MOST_ENDINGS,
     JSSPMachinesPolicy,
     MachinesArchitecture,
     operations_by_machine,
@@ -26,7 +23,7 @@ from rhumbline.search.strategies.greedy_sampling import Sampling
 
 
 def small_policy(latent: int = 3) -> JSSPMachinesPolicy:
-    """A random policy whose scores are not flat and whose latents matter."""
+    """Return a random policy whose scores are not flat and whose latents matter."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         policy = JSSPMachinesPolicy(
@@ -51,9 +48,7 @@ def random_instance(seed: int, jobs: int = 3, machines: int = 3, longest: int = 
 
 
 def odd_instance() -> JSSPInstance:
-    """Jobs of different lengths that come back to machines and leave some out; operations that
-    take no time.
-    """
+    """Return jobs of different lengths that revisit machines and skip some, with zero durations."""
     return JSSPInstance(
         "odd", ((3, 0, 0, 2, 1), (2,), (0, 4, 3)), ((0, 0, 1, 0, 2), (1,), (2, 0, 2)), 3
     )
@@ -63,24 +58,25 @@ def odd_instance() -> JSSPInstance:
 
 
 def test_a_shop_by_hand() -> None:
-    """Machine 0 takes job 1 and machine 1 has a choice only then; waiting lets one tick pass,
-    work lets it all pass.
+    """Machine 0 takes job 1, and only then machine 1 has a choice.
+
+    Waiting lets one tick pass; work lets all of it pass.
     """
     shop = JSSPInstance("hand", ((3, 2), (3, 4)), ((0, 1), (0, 1)), 2)
     problem = JSSPMachines()
     batch = problem.collate([shop])
     state = problem.reset(batch, problem.starts(batch))
-    assert problem.mask(state).tolist() == [[[False, True, True]]]  # somebody has to begin
+    assert problem.mask(state).tolist() == [[[False, True, True]]]  # some machine has to start
     state = problem.step(state, torch.tensor([[1]]))
+    # Both machines: job 2 on the first, job 1 on the other.
     assert (state.clock.item(), state.turn.item()) == (
         3,
         1,
-    )  # both machines: job 2 on the first, job 1 on the other
+    )
     assert problem.mask(state).tolist() == [[[True, False, True]]]
     waited = problem.step(problem.step(state, torch.tensor([[0]])), torch.tensor([[1]]))
-    assert (
-        waited.clock.item() == 4
-    )  # the first machine waited, so that it is asked again at the next tick
+    # The first machine waited, so it is asked again at the next tick.
+    assert waited.clock.item() == 4
     assert waited.busy.tolist() == [[[0, 1]]]
     both = problem.step(problem.step(state, torch.tensor([[2]])), torch.tensor([[1]]))
     assert both.clock.item() == 6
@@ -91,17 +87,14 @@ def test_a_shop_by_hand() -> None:
     assert problem.decode(shop, [0, 1, 2, 1, 2]) == Schedule(((0, 3), (3, 6)))
 
 
-def test_nobody_can_wait_for_ever() -> None:
-    """With a machine that always waits if it may, rollouts end within the horizon, in a
-    schedule.
-    """
+def test_no_machine_can_wait_for_ever() -> None:
+    """If a machine waits whenever it may, rollouts still end within the horizon."""
     shop, problem = random_instance(0), JSSPMachines()
     batch = problem.collate([shop])
     state, actions = problem.reset(batch, problem.starts(batch)), [0]
     while not problem.finished(state):
-        action = (
-            problem.mask(state).to(torch.uint8).argmax(-1)
-        )  # the first that is allowed is waiting
+        # The first allowed action is waiting.
+        action = problem.mask(state).to(torch.uint8).argmax(-1)
         state = problem.step(state, action)
         actions.append(action.item())
     assert len(actions) <= problem.horizon(batch)
@@ -118,7 +111,7 @@ def test_nobody_can_wait_for_ever() -> None:
 
 @dataclass
 class Ticking:
-    """The published environment, tick by tick, one instance, in plain Python (spec 1.3)."""
+    """The published environment of one instance, tick by tick, in plain Python."""
 
     shop: JSSPInstance
     clock: int = 0
@@ -135,7 +128,7 @@ class Ticking:
         self.start = JSSPMachines().reset(batch, torch.zeros(1, 1, dtype=torch.int64))
 
     def valid(self, machine: int) -> list[int]:
-        """Actions of a machine: waiting, and the jobs that it can take."""
+        """Return the actions of a machine: waiting, and the jobs it can take."""
         return [0] + [
             j + 1
             for j, row in enumerate(self.shop.machines)
@@ -146,7 +139,7 @@ class Ticking:
         ]
 
     def tick(self, choices: list[int]) -> None:
-        """All machines act, and one unit of time passes."""
+        """Let all machines act, and one unit of time pass."""
         for machine, action in enumerate(choices):
             if action:
                 job = action - 1
@@ -161,8 +154,9 @@ class Ticking:
         return all(n == len(row) for n, row in zip(self.next, self.shop.durations, strict=True))
 
     def seen(self, choices: list[int]) -> MachinesState:
-        """What a machine sees; the choices of those before it tell only whose turn it is. Times
-        count from now.
+        """Return what a machine observes; earlier choices only tell whose turn it is.
+
+        Times count from now.
         """
         start = self.start
         cell = start.cell + torch.tensor([[[0, *self.next]]])
@@ -176,9 +170,7 @@ class Ticking:
 def ticked(
     policy: JSSPMachinesPolicy, shop: JSSPInstance, z: torch.Tensor, actions: list[int]
 ) -> tuple[Ticking, float]:
-    """Replays recorded choices tick by tick and adds up the log-probabilities of all machines at
-    all ticks.
-    """
+    """Replay recorded choices tick by tick, and sum the log-probabilities of all machines."""
     env, left, total = Ticking(shop), list(actions[1:]), 0.0
     memory = policy.encode(JSSPMachines().collate([shop]))
     while not env.done():
@@ -204,8 +196,9 @@ def ticked(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_skipping_is_ticking(policy: JSSPMachinesPolicy, seed: int) -> None:
-    """The same choices, tick by tick with every forced wait, give the same schedule and the same
-    log-probability.
+    """The same choices, tick by tick with every forced wait, give the same schedule.
+
+    The log-probability is the same, too.
     """
     shop, problem = random_instance(seed) if seed else odd_instance(), JSSPMachines()
     batch, z = (
@@ -227,7 +220,7 @@ def test_skipping_is_ticking(policy: JSSPMachinesPolicy, seed: int) -> None:
 
 
 def test_what_is_taken_no_longer_matters(policy: JSSPMachinesPolicy) -> None:
-    """Durations of operations that have been taken do not change the scores; those ahead do."""
+    """Durations of operations that were taken do not change the scores; those ahead do."""
     shop, problem = random_instance(1), JSSPMachines()
     batch = problem.collate([shop])
     start = problem.reset(batch, problem.starts(batch))
@@ -251,14 +244,16 @@ def test_what_is_taken_no_longer_matters(policy: JSSPMachinesPolicy) -> None:
 def test_endings_from_a_table_are_those_of_the_moment(
     policy: JSSPMachinesPolicy, monkeypatch
 ) -> None:
-    """Whether a job's ending is looked up or computed when it is there: the same schedules,
-    scores and gradients.
+    """A job's ending is the same from the table and computed at the decision.
+
+    Schedules, scores and gradients agree.
     """
     problem, z = JSSPMachines(), policy.space.sample((1, 3), torch.Generator().manual_seed(0))
     batch, learner = problem.collate([odd_instance()]), small_policy().requires_grad_()
     found = []
     for most in (1 << 20, 0):
-        monkeypatch.setitem(MOST_ENDINGS, "cpu", most)
+        tuning = replace(jssp_machines.TUNING, max_ending_elements={"cpu": most})
+        monkeypatch.setattr(jssp_machines, "TUNING", tuning)
         assert (learner.encode(batch).endings is None) == (most == 0)
         rolled = rollout(problem, learner, batch, z, problem.starts(batch), seed=0)
         scores = log_prob(problem, learner, batch, z, rolled.actions.flatten(1, 2))
@@ -280,12 +275,13 @@ def test_endings_from_a_table_are_those_of_the_moment(
 
 
 def test_attention_in_pieces_is_attention(monkeypatch) -> None:
-    """However many rows fit into a piece, each row has its own attention."""
+    """Each row has its own attention, whatever the size of a chunk."""
     rng = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(5, 2, length, 4, generator=rng) for length in (3, 6, 6))
     bias = torch.randn(5, 1, 1, 6, generator=rng)
     whole = [jssp_machines.chunked_attention(query, key, value, given) for given in (bias, None)]
-    monkeypatch.setattr(jssp_machines, "MOST_ROWS", 2)
+    tuning = replace(jssp_machines.TUNING, max_attention_rows=2)
+    monkeypatch.setattr(jssp_machines, "TUNING", tuning)
     for given, expected in zip((bias, None), whole, strict=True):
         assert torch.allclose(
             jssp_machines.chunked_attention(query, key, value, given), expected, atol=1e-6
@@ -295,20 +291,18 @@ def test_attention_in_pieces_is_attention(monkeypatch) -> None:
 
 
 def test_operations_lie_by_machine() -> None:
-    """Places are machine by machine, as many as the most frequent visitor needs; later visits
-    come later.
-    """
-    machine = torch.tensor(
-        [[[2, 0, 2], [1, 3, 3]]]
-    )  # three machines; the second job has one operation
+    """Places are sorted by machine, G for each; later visits come later."""
+    # Three machines; the second job has one operation.
+    machine = torch.tensor([[[2, 0, 2], [1, 3, 3]]])
     assert operations_by_machine(machine, 3).tolist() == [
         [[1, -1, -1, -1, 0, 2], [-1, -1, 0, -1, -1, -1]]
     ]
 
 
 def test_scores_are_the_published_products_up_to_a_constant() -> None:
-    """Machines and jobs, each joined with the latent and sent through its layer, multiplied;
-    less what all share.
+    """Scores are the published products of machines and jobs, less what all share.
+
+    Each token is joined with the latent and goes through its own layer.
     """
     decoder, rng = small_policy().decoder, torch.Generator().manual_seed(0)
     tokens, z = torch.randn(5, 4, 16, generator=rng), torch.rand(5, 3, generator=rng)
@@ -333,14 +327,14 @@ def test_a_new_latent_space_changes_nothing() -> None:
 
 
 def test_the_published_number_of_weights() -> None:
-    """Encoder and conditioned decoder of the actor have the published sizes (spec 2.6)."""
+    """Encoder and conditioned decoder of the actor have the published sizes."""
     policy = JSSPMachinesPolicy()
     assert sum(p.numel() for p in policy.encoder.parameters()) == 498_688
     assert sum(p.numel() for p in policy.decoder.parameters()) == 148_480
 
 
 def test_it_solves_instances_of_the_job_shop(policy: JSSPMachinesPolicy) -> None:
-    """The policy has rules of its own, but its instances and plans are those of every job shop."""
+    """The policy has its own rules, but its instances and plans are those of the JSSP."""
     shops = [random_instance(0), random_instance(5, jobs=2)]
     for shop, found in zip(
         shops, rhumbline.solve(shops, policy=policy, strategy=Sampling(4), attempts=8), strict=True
@@ -353,9 +347,7 @@ def test_it_solves_instances_of_the_job_shop(policy: JSSPMachinesPolicy) -> None
 def test_the_recorded_loop_is_the_plain_one(
     policy: JSSPMachinesPolicy, monkeypatch, temperature: float
 ) -> None:
-    """Steps that work in place, and go on until somebody looks whether all is done, give what
-    plain steps give.
-    """
+    """Steps that work in place give what plain steps give, without a check for the end."""
 
     def run(step, times: int, device: torch.device, done) -> None:
         for number in range(times):

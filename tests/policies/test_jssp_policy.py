@@ -1,6 +1,4 @@
-"""The job-shop policy: what it must not see, what costs nothing, and that scoring is what
-sampling does.
-"""
+"""The job-shop policy: what it must ignore, what costs nothing, and that scoring is sampling."""
 
 from dataclasses import replace
 
@@ -22,7 +20,7 @@ from rhumbline.policies.jssp import (
 from rhumbline.problems.jssp import JSSP, JSSPBatch, JSSPInstance
 from rhumbline.problems.jssp.rules import batch_from_tables
 
-# Jobs of several lengths, one of which comes to machine 0 three times; nobody comes to machine 2.
+# Jobs of several lengths; one visits machine 0 three times, and none visits machine 2.
 UNEVEN = JSSPInstance(
     "uneven", ((2, 5, 1, 4), (3,), (4, 2), (0, 7, 6)), ((0, 1, 0, 0), (1,), (0, 1), (1, 0, 1)), 3
 )
@@ -30,7 +28,7 @@ CROWDED = replace(UNEVEN, machines=((0, 0, 0, 0), (0,), (0, 0), (0, 1, 0)))
 
 
 def small_policy(latent: int = 4, seed: int = 0) -> JSSPPolicy:
-    """A random policy whose scores are not flat and whose latents matter."""
+    """Return a random policy whose scores are not flat and whose latents matter."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         policy = JSSPPolicy(JSSPArchitecture(width=32, heads=2, layers=2, hidden=32, latent=latent))
@@ -52,7 +50,7 @@ def latents_for(policy: JSSPPolicy, count: int, tried: int, seed: int = 0) -> to
 
 
 def scores_on_the_way(policy: JSSPPolicy, batch: JSSPBatch, actions: torch.Tensor) -> torch.Tensor:
-    """Masked scores before every decision of given sequences, [B, R, T - 1, J]."""
+    """Return masked scores before every decision of given sequences, [B, R, T - 1, J]."""
     problem = JSSP()
     state, memory = problem.replay(batch, actions), policy.encode(batch)
     allowed = problem.mask(state)
@@ -62,7 +60,7 @@ def scores_on_the_way(policy: JSSPPolicy, batch: JSSPBatch, actions: torch.Tenso
 
 
 def random_batch(count: int, shape: tuple[int, int], rng: torch.Generator) -> JSSPBatch:
-    """Durations so long that machines never tie."""
+    """Return instances with durations so long that machines never tie."""
     machine = JSSP().sample(count, f"{shape[0]}x{shape[1]}", rng).machine[..., :-1]
     duration = torch.randint(1, 10**5, (count, *shape), generator=rng)
     return batch_from_tables(
@@ -80,8 +78,9 @@ def random_batch(count: int, shape: tuple[int, int], rng: torch.Generator) -> JS
 
 @pytest.mark.parametrize("instances", [[UNEVEN], [UNEVEN, CROWDED]], ids=["alone", "with a crowd"])
 def test_groups_hold_the_operations_of_each_machine(instances: list[JSSPInstance]) -> None:
-    """Each place of a machine holds one of its operations or is closed, and each operation is in
-    its place.
+    """Each place of a machine holds one of its operations or is masked.
+
+    Each operation is in its place.
     """
     batch = JSSP().collate(instances)
     groups, crowd = machine_groups(batch), batch.max_per_machine
@@ -122,7 +121,7 @@ def test_permuting_jobs_permutes_scores(policy: JSSPPolicy, rng: torch.Generator
 
 
 def test_names_of_machines_change_nothing(policy: JSSPPolicy, rng: torch.Generator) -> None:
-    """Machines in another order leave every greedy schedule as it is."""
+    """Machines in another order leave every greedy schedule unchanged."""
     batch, names = random_batch(6, (6, 4), rng), torch.tensor([2, 0, 3, 1, 4])
     renamed = replace(batch, machine=names[batch.machine], load=batch.load[:, names.argsort()])
     z, starts = latents_for(policy, 6, 5), JSSP().starts(batch)
@@ -133,7 +132,7 @@ def test_names_of_machines_change_nothing(policy: JSSPPolicy, rng: torch.Generat
 
 
 def test_the_unit_of_time_changes_nothing(policy: JSSPPolicy, rng: torch.Generator) -> None:
-    """Minutes or seconds: durations times 60 give the same greedy schedules."""
+    """Durations times 60 give the same greedy schedules."""
     batch = random_batch(6, (6, 4), rng)
     scaled = replace(
         batch, duration=60 * batch.duration, tail=60 * batch.tail, load=60 * batch.load
@@ -146,10 +145,8 @@ def test_the_unit_of_time_changes_nothing(policy: JSSPPolicy, rng: torch.Generat
     assert torch.equal(60 * one.cost, other.cost)
 
 
-def test_company_and_chunks_change_nothing(policy: JSSPPolicy) -> None:
-    """An instance gets the same schedules alone, beside one that crowds a machine, and in any
-    chunking.
-    """
+def test_batch_and_chunks_change_nothing(policy: JSSPPolicy) -> None:
+    """An instance gets the same schedules in any batch and any chunking."""
     problem, pair, z = (
         JSSP(),
         JSSP().collate([CROWDED, UNEVEN]),
@@ -169,9 +166,7 @@ def test_company_and_chunks_change_nothing(policy: JSSPPolicy) -> None:
 
 
 def test_a_new_latent_space_changes_nothing(rng: torch.Generator) -> None:
-    """A widened policy decides as before, whatever the latent; and a latent of the small policy
-    matters.
-    """
+    """A widened policy decides as before; a latent of the small policy matters."""
     single, batch = small_policy(0), JSSP().sample(3, "5x4", rng)
     wide, starts = single.widened(4), JSSP().starts(batch)
     one = rollout(JSSP(), single, batch, torch.zeros(3, 8, 0), starts, seed=1)
@@ -188,9 +183,7 @@ def test_a_new_latent_space_changes_nothing(rng: torch.Generator) -> None:
 
 
 def test_log_prob_is_the_sum_over_steps(policy: JSSPPolicy) -> None:
-    """Teacher forcing equals walking through the states, also with uneven jobs and batch-mates
-    of other lengths.
-    """
+    """Teacher forcing equals walking through the states, also with uneven jobs and batches."""
     problem, batch, z = JSSP(), JSSP().collate([UNEVEN, CROWDED]), latents_for(policy, 2, 3)
     actions = (
         rollout(problem, policy, batch, z, problem.starts(batch), seed=0)
@@ -214,9 +207,7 @@ def test_log_prob_is_the_sum_over_steps(policy: JSSPPolicy) -> None:
 
 
 def test_forced_decisions_are_left_out_exactly(policy: JSSPPolicy, rng: torch.Generator) -> None:
-    """Where a choice exists, scores of those allowed are what a pass over everything gives;
-    elsewhere they are zero.
-    """
+    """Allowed jobs get the scores of a full pass where a choice exists; elsewhere zero."""
     problem, batch = JSSP(), JSSP().sample(2, "5x4", rng)
     z = latents_for(policy, 2, 4)
     actions = (
@@ -235,7 +226,7 @@ def test_forced_decisions_are_left_out_exactly(policy: JSSPPolicy, rng: torch.Ge
 
 
 def test_every_weight_learns(rng: torch.Generator) -> None:
-    """The score of sampled schedules has a gradient for every weight, and it is finite."""
+    """The score of sampled schedules has a finite gradient for every weight."""
     policy, batch = small_policy().requires_grad_(True), JSSP().collate([UNEVEN])
     z = latents_for(policy, 1, 8)
     actions = rollout(JSSP(), policy, batch, z, JSSP().starts(batch), seed=0).actions.flatten(1, 2)
@@ -247,23 +238,20 @@ def test_every_weight_learns(rng: torch.Generator) -> None:
 
 
 @torch.no_grad()
-def test_the_quick_ways_of_a_cpu_are_the_usual_ones() -> None:
-    """Attention's weights add up where torch's do, also beside jobs that nobody sees; times are
-    bent as asinh bends.
-    """
+def test_fast_functions_of_a_cpu_equal_those_of_torch() -> None:
+    """The fast functions of a CPU agree with torch's softmax and asinh, also on masked rows."""
     score = torch.randn(7, 4, 5, 10, generator=torch.Generator().manual_seed(0))
     score[0, :, :, 3:] += MASK_BIAS
-    low = torch.tensor(
-        [[-100.0, -101.0, -120.0], [1.0, 2.0, 3.0]]
-    )  # one row rounds to nothing, the other does not
+    # One row rounds to nothing, the other does not.
+    low = torch.tensor([[-100.0, -101.0, -120.0], [1.0, 2.0, 3.0]])
     for some in (score, 10.0 * score, 1000.0 * score, low, torch.full((2, 3), MASK_BIAS)):
         assert torch.allclose(fast_softmax(some), some.softmax(-1), atol=1e-6)
     x = torch.tensor([-300.0, -1.5, -1e-3, 0.0, 1e-3, 0.4, 7.0, 5e4])
     assert torch.allclose(fast_asinh(x), torch.asinh(x), rtol=1e-5, atol=1e-7)
 
 
-def test_gradients_take_the_usual_ways() -> None:
-    """What changes a tensor in place has no gradient: with one, scores are left as they are."""
+def test_fast_functions_are_not_used_with_gradients() -> None:
+    """With a gradient, no function changes a tensor in place."""
     score = torch.randn(3, 4, 2, 5, 5, requires_grad=True)
     assert not is_cpu_inference(score)
     with torch.no_grad():
@@ -273,7 +261,7 @@ def test_gradients_take_the_usual_ways() -> None:
 
 
 def test_nothing_takes_time(policy: JSSPPolicy) -> None:
-    """An instance of zero durations has a schedule of length 0, and finite scores on the way."""
+    """An instance of zero durations has a schedule of length 0 and finite scores."""
     nothing = JSSPInstance("nothing", ((0, 0), (0, 0), (0,)), ((0, 1), (1, 0), (0,)), 2)
     batch, z = JSSP().collate([nothing]), latents_for(policy, 1, 3)
     rolled = rollout(JSSP(), policy, batch, z, JSSP().starts(batch), seed=0)
@@ -288,9 +276,7 @@ def test_nothing_takes_time(policy: JSSPPolicy) -> None:
 def test_the_recorded_loop_is_the_plain_one(
     policy: JSSPPolicy, monkeypatch, temperature: float
 ) -> None:
-    """Steps that work in place, as a CUDA graph needs them, give what plain steps give; here
-    they just run.
-    """
+    """Steps that work in place, as a CUDA graph needs them, give what plain steps give."""
 
     def run(step, times: int, device: torch.device, done) -> None:
         for _ in range(times):

@@ -1,4 +1,4 @@
-"""Populations: members are policies of their own, and only the encoder is shared."""
+"""Populations: members are policies of their own that share the encoder."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def population(make_policy) -> TSPPolicy:
 
 
 def member(policy: TSPPolicy, number: int) -> TSPPolicy:
-    """One member as a policy of its own."""
+    """Return one member as a policy of its own."""
     single = TSPPolicy(replace(policy.architecture, members=0)).requires_grad_(False)
     single.encoder.load_state_dict(policy.encoder.state_dict())
     single.decoder.load_state_dict(policy.decoder[number].state_dict())
@@ -37,7 +37,7 @@ def numbers(*which: list[int]) -> torch.Tensor:
 
 
 def test_rollouts_are_those_of_the_members(make_batch, population) -> None:
-    """Each latent's rollouts are its member's, also where instances ask for different members."""
+    """A latent's rollouts are its member's, also if instances use different members."""
     policy, batch = population, make_batch(2, 7)
     starts = TSP().starts(batch)
     rolled = rollout(TSP(), policy, batch, numbers([0, 1, 2], [2, 2, 0]), starts, seed=4)
@@ -61,7 +61,7 @@ def test_scores_are_those_of_the_members(make_batch, population) -> None:
 
 
 def test_a_member_learns_from_its_own_sequences_only(make_batch, population) -> None:
-    """Scores of one member leave the other decoders without any gradient, and reach the encoder."""
+    """The scores of one member give other decoders no gradient, and the encoder one."""
     policy, batch = population.requires_grad_(True), make_batch(2, 6)
     actions = torch.arange(6).expand(2, 1, 6)
     log_prob(TSP(), policy, batch, numbers([1], [1]), actions).sum().backward()
@@ -74,7 +74,7 @@ def test_a_member_learns_from_its_own_sequences_only(make_batch, population) -> 
 
 
 def test_a_population_of_clones_is_the_single_policy(make_batch, make_policy) -> None:
-    """Every member begins as the decoder it was cloned from."""
+    """Every member starts as the decoder it was cloned from."""
     single, batch = make_policy(0), make_batch(2, 7)
     many, starts = make_population(single, 4), TSP().starts(batch)
     one = rollout(TSP(), single, batch, torch.zeros(2, 4, 0), starts, seed=1)
@@ -85,7 +85,7 @@ def test_a_population_of_clones_is_the_single_policy(make_batch, make_policy) ->
 
 
 def test_a_population_of_a_latent_space_is_its_centre(make_batch, make_policy) -> None:
-    """What a latent adds is left behind."""
+    """A population of a latent policy has its decoder at the centre."""
     wide, batch = make_policy(3), make_batch(2, 7)
     with torch.no_grad():
         for x in (wide.decoder.query_latent, wide.decoder.value_latent):
@@ -101,9 +101,7 @@ def test_a_population_of_a_latent_space_is_its_centre(make_batch, make_policy) -
 
 
 def test_members_run_fused(make_batch, make_policy) -> None:
-    """A member's tables are those of a single policy, so the kernels of a CPU make the choices
-    of torch.
-    """
+    """A member's tables are those of a single policy, so CPU kernels make torch's choices."""
     policy, batch = make_policy(latent=0, members=2, width=128, heads=8), make_batch(2, 9)
     starts, members = TSP().starts(batch), numbers([0, 1], [1, 1])
     one, other = (
@@ -113,9 +111,7 @@ def test_members_run_fused(make_batch, make_policy) -> None:
 
 
 def test_members_have_constants_of_their_own(make_batch, population) -> None:
-    """What is added to each node's score is the member's own glimpse through its pointers, and
-    its own bias.
-    """
+    """A node's constant is the member's own glimpse through its pointers, and its own bias."""
     crowd, latents = population.encode(make_batch(2, 6)), torch.zeros(2, 1, 1)
     biases = [member.bias for member in crowd.members]
     assert not torch.allclose(biases[0], biases[1])
@@ -128,9 +124,7 @@ def test_members_have_constants_of_their_own(make_batch, population) -> None:
 
 
 def test_vehicles_too() -> None:
-    """A population for vehicle routes gives different routes of one instance, all of them
-    complete.
-    """
+    """A CVRP population gives different, complete routes of one instance."""
     torch.manual_seed(0)
     policy = CVRPPolicy(Architecture(32, 2, 1, 32, latent=0, members=2)).requires_grad_(False)
     batch = CVRP().sample(1, 6, torch.Generator().manual_seed(0))
@@ -143,7 +137,7 @@ def test_vehicles_too() -> None:
 
 
 def test_checkpoints_keep_all_members(make_batch, tmp_path, population) -> None:
-    """What was saved is loaded: the same number of members and the same choices."""
+    """A loaded population has the same number of members and makes the same choices."""
     policy, batch = population, make_batch(1, 6)
     save(tmp_path / "many.safetensors", policy, TrainingFacts("tsp", 6))
     again = load(tmp_path / "many.safetensors")
@@ -156,7 +150,7 @@ def test_checkpoints_keep_all_members(make_batch, tmp_path, population) -> None:
 
 
 def test_what_a_population_is_not(make_policy, population) -> None:
-    """It has no latent space, is not made of another population, and cannot be widened."""
+    """A population has no latent space, cannot be widened, and is not made of a population."""
     with pytest.raises(InputError, match="no latent space"):
         Architecture(latent=4, members=2)
     with pytest.raises(InputError, match="population of 3 already; start from"):

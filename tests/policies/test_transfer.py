@@ -1,4 +1,4 @@
-"""Vehicle routing that starts from a salesman's policy."""
+"""A CVRP policy that starts from a TSP policy."""
 
 from dataclasses import replace
 
@@ -15,11 +15,14 @@ SMALL = Architecture(width=32, heads=2, layers=2, hidden=32, latent=0)
 
 
 def test_tables_are_the_salesmans_whatever_the_demands() -> None:
-    """The same places give the same embeddings, keys and queries; demand and load change nothing
-    before training.
+    """The same places give the same embeddings, keys and queries as the TSP policy.
+
+    Demand and load change nothing before training.
     """
     torch.manual_seed(0)
-    salesman = TSPPolicy(replace(SMALL, growth=0.0))  # which would count the depot as a city
+    salesman = TSPPolicy(
+        replace(SMALL, growth=0.0)
+    )  # with growth it would count the depot as a city
     vehicles = CVRPPolicy.after(salesman)
     batch = CVRP().sample(2, 7, torch.Generator().manual_seed(1))
     ours, theirs = (
@@ -33,7 +36,7 @@ def test_tables_are_the_salesmans_whatever_the_demands() -> None:
 
 
 def test_the_new_parts_can_learn() -> None:
-    """Gradients reach the demand's and the load's weights although they start at zero."""
+    """Gradients reach the weights of demand and load, although these start at zero."""
     torch.manual_seed(0)
     policy, problem = CVRPPolicy.after(TSPPolicy(SMALL)), CVRP()
     batch = problem.sample(1, 3, torch.Generator().manual_seed(1))

@@ -43,7 +43,7 @@ def walk_of(*nodes: int) -> torch.Tensor:
 
 
 def after(batch: CVRPBatch, *nodes: int) -> CVRPState:
-    """The state of one rollout that went through these nodes."""
+    """Return the state of one rollout that went through these nodes."""
     state = PROBLEM.reset(batch, torch.tensor([[nodes[0]]]))
     for node in nodes[1:]:
         state = PROBLEM.step(state, torch.tensor([[node]]))
@@ -51,7 +51,7 @@ def after(batch: CVRPBatch, *nodes: int) -> CVRPState:
 
 
 def open_nodes(state: CVRPState) -> list[int]:
-    """Nodes that the only rollout may drive to."""
+    """Return the nodes that the only rollout may drive to."""
     return PROBLEM.mask(state)[0, 0].nonzero()[:, 0].tolist()
 
 
@@ -59,8 +59,9 @@ def open_nodes(state: CVRPState) -> list[int]:
 
 
 def test_routes_cost_what_the_hand_computes() -> None:
-    """Two pairs: 5 + 4 + 3 with load 7, and 13 + root of 74 + 5 with load 10; in miles and in
-    the unit square.
+    """Two pairs cost 5 + 4 + 3 with load 7, and 13 + root of 74 + 5 with load 10.
+
+    The costs are in miles and in the unit square.
     """
     pairs, expected = Routes(((1, 2), (3, 4))), 12 + 18 + math.sqrt(74)
     pairs.check(four())
@@ -84,9 +85,7 @@ def test_routes_cost_whole_numbers_where_the_metric_does() -> None:
 
 
 def test_a_matrix_prices_routes() -> None:
-    """Distances of a matrix are taken as they are: 2 + 6 + 9 = 17 there and back, in any order
-    of the pair.
-    """
+    """A matrix gives distances directly: 2 + 6 + 9 = 17 there and back, in either order."""
     matrix = np.array([[0, 2, 9], [2, 0, 6], [9, 6, 0]])
     instance = CVRPInstance("three", "EXPLICIT", (0, 1, 1), 2, matrix=matrix)
     assert Routes(((1, 2),)).cost(instance) == Routes(((2, 1),)).cost(instance) == 17
@@ -113,9 +112,7 @@ def test_a_demand_equal_to_the_load_left_fits() -> None:
 
 
 def test_the_depot_is_closed_at_the_depot() -> None:
-    """A vehicle at home has to leave while customers wait: two visits of the depot in a row do
-    not happen.
-    """
+    """A vehicle at the depot has to leave while customers wait: it cannot visit it twice."""
     batch = PROBLEM.collate([four()])
     assert open_nodes(after(batch, 1)) == [0, 2, 3, 4]
     assert open_nodes(after(batch, 1, 0)) == [2, 3, 4]
@@ -138,7 +135,7 @@ def test_one_rollout_does_not_finish_for_another() -> None:
     state = PROBLEM.reset(batch, torch.tensor([[1, 1]]))
     for pair in ([2, 0], [0, 2], [3, 3], [4, 0], [0, 4]):
         state = PROBLEM.step(state, torch.tensor([pair]))
-    assert PROBLEM.served(state).tolist() == [[True, True]]
+    assert PROBLEM.all_served(state).tolist() == [[True, True]]
     assert not PROBLEM.finished(state)  # the second stands at customer 4
     assert PROBLEM.finished(PROBLEM.step(state, torch.tensor([[0, 0]])))
 
@@ -167,9 +164,7 @@ def test_actions_are_cut_into_routes_at_the_depot() -> None:
     ],
 )
 def test_wrong_routes_are_named(routes: tuple[tuple[int, ...], ...], words: str | None) -> None:
-    """A plan that misses, repeats or invents a customer, overloads a vehicle or needs too many
-    is refused by name.
-    """
+    """A plan with a wrong customer, an overload or too many vehicles is refused by name."""
     instance = four(vehicles=2)
     if words is None:
         Routes(routes).check(instance)
@@ -204,9 +199,7 @@ def test_a_free_fleet_has_no_limit() -> None:
     ],
 )
 def test_instances_without_a_plan_are_refused(changes: dict[str, Any], words: str) -> None:
-    """A demand that no vehicle can carry, and a fleet that cannot carry all, are errors of the
-    input.
-    """
+    """A demand above the capacity and a fleet that is too small are errors of the input."""
     with pytest.raises(InputError, match=f"^{words}"):
         replace(four(), **changes)
 
@@ -225,7 +218,7 @@ def test_customers_who_demand_nothing_fit_always() -> None:
         Routes(((1, 4), (3,))).check(instance)
 
 
-def test_nobody_demands_anything() -> None:
+def test_without_any_demand() -> None:
     """Without any demand one route serves all, and the depot stays a choice on the way."""
     batch = PROBLEM.collate([four(1, np.zeros(4, dtype=int))])
     assert open_nodes(after(batch, 1)) == [0, 2, 3, 4]
@@ -245,9 +238,7 @@ def test_a_single_customer() -> None:
 
 
 def test_full_vehicles_reach_the_horizon_exactly(rng: torch.Generator) -> None:
-    """If every customer fills a vehicle, every sequence is customer, depot, customer, depot: 2n
-    long, n routes.
-    """
+    """If every customer fills a vehicle, a sequence has length 2n and n routes."""
     instance = cvrp_from_arrays(DEPOT, CUSTOMERS, np.full(4, 7), 7)
     batch = PROBLEM.collate([instance])
     actions, _ = random_rollout(batch, rng)
@@ -272,7 +263,7 @@ def test_customers_at_the_depot_cost_nothing() -> None:
 
 @dataclass
 class Vehicle:
-    """The rules once more, in words of one syllable: sets and integers."""
+    """The rules in plain Python, with sets and integers, as a reference."""
 
     demands: tuple[int, ...]
     capacity: int
@@ -305,8 +296,9 @@ class Vehicle:
 
 
 def random_rollout(batch: CVRPBatch, rng: torch.Generator) -> tuple[torch.Tensor, list[CVRPState]]:
-    """Actions of a uniformly random policy from all starts, and the states before every decision
-    and in the end.
+    """Return actions of a uniformly random policy from all starts, and all states.
+
+    The states are those before every decision, and the last one.
     """
     actions = [PROBLEM.starts(batch)]
     states = [PROBLEM.reset(batch, actions[0])]
@@ -325,9 +317,7 @@ def assert_same_state(one: CVRPState, other: CVRPState) -> None:
 
 
 def assert_simulated(state: CVRPState, vehicles: list[list[Vehicle]]) -> None:
-    """Fail unless every rollout stands where its simulated vehicle does and has the same ways
-    open.
-    """
+    """Fail unless every rollout agrees with its simulated vehicle in place and open actions."""
     mask = PROBLEM.mask(state)
     for b, row in enumerate(vehicles):
         for r, vehicle in enumerate(row):
@@ -339,9 +329,7 @@ def assert_simulated(state: CVRPState, vehicles: list[list[Vehicle]]) -> None:
 
 @pytest.mark.parametrize(("size", "capacity"), [(1, 9), (2, 9), (5, 9), (9, 12), (9, 60)])
 def test_rollouts_are_simulated_drives(size: int, capacity: int, rng: torch.Generator) -> None:
-    """Resetting, stepping and replaying go through the simulator's states, from all starts to
-    the end.
-    """
+    """Reset, step and replay go through the states of the simulator, from all starts."""
     batch = PROBLEM.sample(3, size, rng)
     batch = replace(batch, capacity=torch.full_like(batch.capacity, capacity))
     batch.demand[1, 1] = 0
@@ -369,14 +357,12 @@ def test_rollouts_are_simulated_drives(size: int, capacity: int, rng: torch.Gene
 
 
 def test_finished_rollouts_are_fixed_points(rng: torch.Generator) -> None:
-    """Every single rollout that is home with nobody waiting keeps its state to the end of the
-    longest.
-    """
+    """A rollout at the depot with all customers served keeps its state to the end."""
     batch = PROBLEM.sample(4, 8, rng)
     _, states = random_rollout(replace(batch, capacity=batch.capacity * 0 + 10), rng)
     homes = 0
     for now, then in pairwise(states):
-        home = (now.last == 0) & PROBLEM.served(now)
+        home = (now.last == 0) & PROBLEM.all_served(now)
         homes += int(home.sum())
         assert torch.equal(now.left[home], then.left[home])
         assert torch.equal(now.visited[home], then.visited[home])
@@ -401,9 +387,7 @@ def test_replay_does_not_mind_padding(rng: torch.Generator) -> None:
 
 
 def test_costs_of_actions_are_costs_of_routes(rng: torch.Generator) -> None:
-    """Unrounded costs, scaled back, are those that the host computes; every random rollout is a
-    plan.
-    """
+    """Unrounded costs, scaled back, equal those of the host; every random rollout is a plan."""
     instances = [scattered(i, np.arange(1, 10), 15 + i, extent=300.0) for i in range(3)]
     batch = PROBLEM.collate(instances)
     actions, _ = random_rollout(batch, rng)
@@ -416,15 +400,13 @@ def test_costs_of_actions_are_costs_of_routes(rng: torch.Generator) -> None:
 
 
 def scattered(seed: int, demands: np.ndarray, capacity: int, extent: float = 1.0) -> CVRPInstance:
-    """Customers with these demands and a depot, anywhere in a square."""
+    """Return customers with these demands and a depot, anywhere in a square."""
     xy = extent * np.random.default_rng(seed).random((len(demands) + 1, 2))
     return cvrp_from_arrays(xy[0], xy[1:], demands, capacity, f"random-{seed}")
 
 
 def test_costs_take_strided_actions(rng: torch.Generator) -> None:
-    """Sequences as a kernel stores them, steps before rollouts, cost and replay as their
-    contiguous copies do.
-    """
+    """Sequences stored with steps before rollouts cost and replay as contiguous copies do."""
     batch = PROBLEM.sample(2, 6, rng)
     actions, _ = random_rollout(batch, rng)
     strided = actions.transpose(1, 2).contiguous().transpose(1, 2)
@@ -437,17 +419,13 @@ def test_costs_take_strided_actions(rng: torch.Generator) -> None:
 
 
 def undirected(actions: list[int]) -> list[tuple[int, ...]]:
-    """The routes of a sequence in a spelling that neither their order nor their direction
-    changes.
-    """
+    """Return the routes of a sequence in a form that ignores their order and direction."""
     routes = PROBLEM.decode(four(), actions).routes
     return sorted(min(route, route[::-1]) for route in routes)
 
 
-def test_views_spell_the_same_routes(rng: torch.Generator) -> None:
-    """Views are the same routes with padding behind: any route first, both directions, and a
-    customer in front.
-    """
+def test_views_are_the_same_routes(rng: torch.Generator) -> None:
+    """Views are the same routes: any route first, both directions, padding at the end."""
     batch = PROBLEM.sample(3, 9, rng)
     batch = replace(batch, capacity=torch.full_like(batch.capacity, 14))
     actions = torch.nn.functional.pad(
@@ -481,9 +459,7 @@ def test_views_are_feasible_sequences(rng: torch.Generator) -> None:
 
 
 def test_the_uniforms_choose_the_view() -> None:
-    """The first number turns the order of the routes, the second below a half reverses
-    everything.
-    """
+    """The first uniform rotates the routes; the second below a half reverses everything."""
     own = torch.tensor([[1, 2, 0, 3, 0, 4, 5, 6, 0, 0]])
     uniforms = torch.tensor([[[0.0, 0.9], [0.4, 0.9], [0.999, 0.5], [0.0, 0.1], [0.4, 0.49]]])
     assert PROBLEM.views(own, uniforms)[0].tolist() == [
@@ -499,9 +475,7 @@ def test_the_uniforms_choose_the_view() -> None:
 
 
 def test_samples_follow_the_recipe(rng: torch.Generator) -> None:
-    """Positions fill the unit square, demands are 1 to 9, the depot demands nothing, the
-    capacity is the usual one.
-    """
+    """Positions fill the unit square, demands are 1 to 9, and the capacity is the default."""
     batch = PROBLEM.sample(500, 20, rng)
     assert (batch.xy.shape, batch.demand.shape) == ((500, 21, 2), (500, 21))
     assert batch.demand[:, 0].eq(0).all()
@@ -522,9 +496,7 @@ def test_capacity_follows_the_size(size: int, capacity: int) -> None:
 
 
 def test_every_customer_starts_up_to_two_hundred() -> None:
-    """Up to 200 customers an attempt starts everywhere; beyond, from 100 customers spread over
-    the order.
-    """
+    """Up to 200 customers all are starts; beyond, 100 that are spread over the order."""
     for customers, starts in ((200, 200), (250, 100), (1000, 100)):
         batch = PROBLEM.sample(2, customers, torch.Generator().manual_seed(0))
         found = PROBLEM.starts(batch)
@@ -534,9 +506,7 @@ def test_every_customer_starts_up_to_two_hundred() -> None:
 
 
 def test_keys_name_instances_not_places() -> None:
-    """An instance has the same noise key in whatever batch it stands; other demands or
-    capacities have others.
-    """
+    """An instance has the same key in any batch; other demands or capacities change it."""
     alone = PROBLEM.collate([four()]).key
     assert PROBLEM.collate([four(12), four()]).key[1] == alone[0]
     others = [
@@ -639,7 +609,7 @@ def test_arrays_may_be_lists_and_floats() -> None:
 
 
 def tiny_policy(seed: int = 0, latent: int = 4) -> CVRPPolicy:
-    """A random policy whose load, biases and latents matter."""
+    """Return a random policy whose load, biases and latents matter."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         policy = CVRPPolicy(Architecture(width=32, heads=2, layers=1, hidden=32, latent=latent))
@@ -652,9 +622,7 @@ def tiny_policy(seed: int = 0, latent: int = 4) -> CVRPPolicy:
 
 
 def complete(demands: tuple[int, ...], capacity: int, start: int) -> Iterator[list[int]]:
-    """Every way in which a vehicle can serve all customers and come home, beginning with
-    `start`.
-    """
+    """Return every way to serve all customers and return, beginning with `start`."""
 
     def extend(nodes: list[int]) -> Iterator[list[int]]:
         vehicle = Vehicle(demands, capacity)
@@ -685,9 +653,7 @@ def complete(demands: tuple[int, ...], capacity: int, start: int) -> Iterator[li
 def test_probabilities_of_all_sequences_sum_to_one(
     demands: tuple[int, ...], capacity: int, ways: int
 ) -> None:
-    """From each start, over all complete sequences that the simulator finds, padded to the
-    horizon.
-    """
+    """From each start, over all sequences of the simulator, padded to the horizon."""
     batch = PROBLEM.collate([cvrp_from_arrays(DEPOT, CUSTOMERS[:3], np.array(demands), capacity)])
     policy, latents = tiny_policy(), torch.tensor([[[0.3, -0.9, 0.5, 0.1]]])
     horizon = PROBLEM.horizon(batch)
@@ -706,9 +672,7 @@ def test_probabilities_of_all_sequences_sum_to_one(
 
 
 def test_padding_adds_nothing_to_a_log_probability(rng: torch.Generator) -> None:
-    """Depots behind the end have probability 1: whoever had no choice has exactly 0, all others
-    what they had.
-    """
+    """Depots behind the end have probability 1, so they add exactly 0."""
     policy, latents = tiny_policy(), torch.rand(2, 1, 4, generator=rng)
     one, forced = PROBLEM.sample(2, 1, rng), torch.tensor([[[1, 0, 0, 0, 0, 0]]]).expand(2, 1, 6)
     batch = PROBLEM.sample(2, 6, rng)
@@ -744,9 +708,7 @@ def test_chunk_size_changes_nothing(rng: torch.Generator) -> None:
 
 
 def test_rollouts_are_plans_and_have_their_probability(rng: torch.Generator) -> None:
-    """Sampled sequences pass the plan's own check, cost what it says, and none is impossible to
-    `score_actions`.
-    """
+    """Sampled sequences pass the plan's check, cost what it says, and have a probability."""
     instances = [scattered(i, np.arange(8) % 5, 6) for i in range(2)]
     batch = PROBLEM.collate(instances)
     policy, latents = tiny_policy(), torch.rand(2, 3, 4, generator=rng)
@@ -767,9 +729,7 @@ def test_rollouts_are_plans_and_have_their_probability(rng: torch.Generator) -> 
 
 
 def test_gradients_flow_to_every_weight_of_the_decoder(rng: torch.Generator) -> None:
-    """The load's query vector, both input projections and the latent rows all learn from a
-    log-probability.
-    """
+    """The load's query vector, both input projections and the latent rows all get gradients."""
     batch = PROBLEM.sample(2, 6, rng)
     policy, latents = tiny_policy(), torch.rand(2, 1, 4, generator=rng)
     actions, _ = random_rollout(batch, rng)
@@ -781,9 +741,7 @@ def test_gradients_flow_to_every_weight_of_the_decoder(rng: torch.Generator) -> 
 
 
 def test_the_load_matters_as_a_share_of_the_capacity(rng: torch.Generator) -> None:
-    """Demands and capacity times three are the same instance to the policy; half the capacity is
-    another.
-    """
+    """Demands and capacity times three change nothing for the policy; half the capacity does."""
     batch = PROBLEM.sample(2, 6, rng)
     policy, latents = tiny_policy(), torch.rand(2, 1, 4, generator=rng)
     actions, _ = random_rollout(batch, rng)

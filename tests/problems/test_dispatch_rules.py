@@ -28,9 +28,7 @@ WAIT = jssp_from_arrays([[10], [1, 1, 20]], [[0], [1, 0, 1]], "wait")
 )
 @pytest.mark.parametrize("kind", ["non-delay", "active"])
 def test_rules_by_hand(rule: str, starts: tuple[tuple[int, ...], ...], kind: str) -> None:
-    """The order on machine 0 is the rule's; nobody waits for anybody else here, so both kinds
-    agree.
-    """
+    """The order on machine 0 is the rule's; no job waits for another, so both kinds agree."""
     assert dispatch(QUEUE, rule, kind) == Schedule(starts)
 
 
@@ -46,9 +44,7 @@ def test_first_in_first_out_goes_by_arrival() -> None:
 
 
 def test_only_active_schedules_wait() -> None:
-    """By most work remaining, machine 0 waits for job 2 if it may: 22, the optimum; otherwise
-    31.
-    """
+    """By most work remaining, machine 0 may wait for job 2: 22, the optimum, instead of 31."""
     assert dispatch(WAIT, "mwkr", "active") == Schedule(((2,), (0, 1, 2)))
     assert (
         dispatch(WAIT, "mwkr", "active").cost(WAIT),
@@ -77,9 +73,7 @@ def test_unknown_rules_are_refused(arguments: tuple[str, str]) -> None:
 
 
 def random_shop(rng: np.random.Generator, jobs: int, machines: int, least: int = 0) -> JSSPInstance:
-    """Jobs of different lengths that skip and revisit machines, with operations of no duration
-    among them.
-    """
+    """Return jobs of different lengths that skip and revisit machines; some durations are 0."""
     lengths = rng.integers(1, machines + 1, size=jobs)
     durations = [rng.integers(least, 6, size=n).tolist() for n in lengths]
     places = [rng.integers(0, machines, size=n).tolist() for n in lengths]
@@ -87,7 +81,10 @@ def random_shop(rng: np.random.Generator, jobs: int, machines: int, least: int =
 
 
 def semi_active(instance: JSSPInstance) -> Iterator[Schedule]:
-    """Every order of all operations, each placed behind what is there: an optimum is among them."""
+    """Yield every order of all operations, each placed as early as possible behind the others.
+
+    An optimum is among them.
+    """
     jobs = [job for job, row in enumerate(instance.durations) for _ in row]
     for order in set(permutations(jobs)):
         starts: list[list[int]] = [[] for _ in instance.durations]
@@ -103,11 +100,10 @@ def semi_active(instance: JSSPInstance) -> Iterator[Schedule]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_rule_beats_the_best_of_all_schedules(seed: int) -> None:
-    """Of all orders of a tiny shop the best is feasible, not below the bound, and reached by random
-    active schedules.
+    """The best of all orders of a tiny job shop is feasible and not below the bound.
 
-    Active schedules lose no optimum, also with operations of no duration; 300 are enough for up to
-    9 operations.
+    Random active schedules reach it, also with operations of duration 0; 300 are enough for up
+    to 9 operations.
     """
     shop = random_shop(np.random.default_rng(seed), 3, 3)
     best = min(semi_active(shop), key=lambda schedule: schedule.cost(shop))
@@ -123,9 +119,7 @@ def test_no_rule_beats_the_best_of_all_schedules(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_schedules_are_of_their_kind(seed: int) -> None:
-    """No operation of an active schedule can begin earlier unless another one moves; non-delay
-    ones are active too.
-    """
+    """In active schedules no operation fits earlier; non-delay schedules are active too."""
     shop = random_shop(np.random.default_rng(seed), 5, 3, least=1)
     for kind in SCHEDULE_KINDS:
         schedule = dispatch(shop, "random", kind, seed)
@@ -133,7 +127,7 @@ def test_schedules_are_of_their_kind(seed: int) -> None:
 
 
 def can_move(shop: JSSPInstance, schedule: Schedule, job: int, step: int) -> bool:
-    """Whether some earlier start of one operation alone is feasible."""
+    """Return whether some earlier start of one operation alone is feasible."""
     for start in range(schedule.starts[job][step]):
         rows = [list(row) for row in schedule.starts]
         rows[job][step] = start
@@ -146,9 +140,7 @@ def can_move(shop: JSSPInstance, schedule: Schedule, job: int, step: int) -> boo
 
 
 def test_a_hundred_jobs() -> None:
-    """The largest supported shop, 100 x 20, is within a factor of the bound that list scheduling
-    keeps.
-    """
+    """The largest job shop, 100 x 20, stays within the factor of list scheduling."""
     rng = np.random.default_rng(2)
     shop = jssp_from_arrays(rng.integers(1, 99, (100, 20)), rng.random((100, 20)).argsort(axis=1))
     assert shop.lower_bound <= dispatch(shop).cost(shop) < 2 * shop.lower_bound

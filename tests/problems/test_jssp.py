@@ -26,9 +26,7 @@ LAZY = JSSPInstance("lazy", ((0, 3, 0), (2, 0, 0), (0, 0, 4)), ((1, 0, 1), (1, 1
 
 
 def random_instances(count: int, seed: int = 0, longest: int = 9) -> Iterator[JSSPInstance]:
-    """Jobs of one to three operations on two or three machines, with zero durations, revisits
-    and idle machines.
-    """
+    """Return jobs of one to three operations with zero durations, revisits and idle machines."""
     rng = np.random.default_rng(seed)
     for i in range(count):
         lengths, machines = rng.integers(1, 4, size=3), int(rng.integers(2, 4))
@@ -38,7 +36,7 @@ def random_instances(count: int, seed: int = 0, longest: int = 9) -> Iterator[JS
 
 
 def orders(left: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """All orders in which jobs with so many operations left can be dispatched."""
+    """Return all orders in which jobs with these numbers of operations can be dispatched."""
     if not any(left):
         yield ()
     for job, count in enumerate(left):
@@ -48,9 +46,7 @@ def orders(left: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def makespan(instance: JSSPInstance, order: tuple[int, ...]) -> int:
-    """Each operation appended to its machine, written down once more, without the code under
-    test.
-    """
+    """Return the makespan by appending each operation, independently of the code under test."""
     jobs, machines, steps = (
         [0] * instance.job_count,
         [0] * instance.machine_count,
@@ -66,12 +62,12 @@ def makespan(instance: JSSPInstance, order: tuple[int, ...]) -> int:
 
 
 def optimum(instance: JSSPInstance) -> int:
-    """The shortest of all semi-active schedules; no schedule is shorter."""
+    """Return the shortest makespan of all semi-active schedules, which is optimal."""
     return min(makespan(instance, order) for order in orders(tuple(map(len, instance.durations))))
 
 
 def rows(state: JSSPState, index: torch.Tensor) -> JSSPState:
-    """Some of the rollouts of one instance."""
+    """Return some of the rollouts of one instance."""
     return replace(
         state,
         **{name: getattr(state, name)[:, index] for name in ("next", "job", "machine", "left")},
@@ -79,7 +75,7 @@ def rows(state: JSSPState, index: torch.Tensor) -> JSSPState:
 
 
 def all_sequences(problem: JSSP, instance: JSSPInstance) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every action sequence that the rules allow, with its makespan."""
+    """Return every action sequence that the rules allow, with its makespan."""
     batch = problem.collate([instance])
     state, actions = (
         problem.reset(batch, torch.zeros(1, 1, dtype=torch.int64)),
@@ -104,9 +100,7 @@ def played(instance: JSSPInstance, *jobs: int) -> JSSPState:
 
 
 def test_a_schedule_by_hand() -> None:
-    """Both first operations begin at 0; job 1 then waits for machine 1 until 4 and ends at 6,
-    job 2 ends at 5.
-    """
+    """Both first operations begin at 0; job 1 waits until 4 and ends at 6, job 2 at 5."""
     state = played(SMALL, 0, 1)
     view = gather_next_operations(state)
     assert view.start.tolist() == [[[4, 4]]]
@@ -119,9 +113,7 @@ def test_a_schedule_by_hand() -> None:
 
 
 def test_candidates_by_hand() -> None:
-    """Job 1 can end first, at 3 on machine 0, where nobody else can begin; then machine 1 is
-    fought for until 4.
-    """
+    """Job 1 can end first, at 3 on machine 0, without a rival; machine 1 is next, until 4."""
     assert JSSP().mask(played(SMALL)).tolist() == [[[True, False]]]
     assert JSSP("any").mask(played(SMALL)).tolist() == [[[True, True]]]
     assert JSSP().mask(played(SMALL, 0)).tolist() == [
@@ -131,17 +123,13 @@ def test_candidates_by_hand() -> None:
 
 
 def test_machines_that_tie_are_taken_by_the_work_left() -> None:
-    """Two operations could end at 3; machine 1 has 3 + 9 to do and machine 0 has 3, so machine 1
-    decides.
-    """
+    """Two operations could end at 3: machine 1 has 3 + 9 to do, machine 0 has 3, so 1 decides."""
     tie = JSSPInstance("tie", ((3, 9), (3,)), ((0, 1), (1,)), 2)
     assert JSSP().mask(played(tie)).tolist() == [[[False, True]]]
 
 
 def test_finished_rollouts_have_one_thing_to_do() -> None:
-    """A rollout that ends before its batch-mates dispatches job 0, which changes nothing and
-    costs no probability.
-    """
+    """A rollout that ends early dispatches job 0, without effect and with probability 1."""
     short = replace(
         UNEVEN, name="short", durations=((2,), (3,), (4, 2, 1)), machines=((0,), (1,), (0, 1, 0))
     )
@@ -170,9 +158,7 @@ def test_a_sequence_that_is_no_schedule_is_refused() -> None:
     "instance", [SMALL, UNEVEN, LAZY, *random_instances(12)], ids=lambda i: i.name
 )
 def test_active_schedules_lose_no_optimum(instance: JSSPInstance) -> None:
-    """The best sequence is as short as the best of all schedules, and every one decodes to its
-    own makespan.
-    """
+    """The best sequence has the optimal makespan, and each one decodes to its own."""
     actions, cost = all_sequences(JSSP(), instance)
     for row, priced in zip(actions.tolist(), cost.tolist(), strict=True):
         plan = JSSP().decode(instance, row)
@@ -183,9 +169,7 @@ def test_active_schedules_lose_no_optimum(instance: JSSPInstance) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_active_schedules_of_three_jobs_on_three_machines(seed: int) -> None:
-    """Of 1680 semi-active sequences a few dozen are left, all different schedules, with the
-    shortest among them.
-    """
+    """Of 1680 semi-active sequences a few dozen remain, all different, the best among them."""
     rng = np.random.default_rng(seed)
     instance = jssp_from_arrays(rng.integers(1, 99, (3, 3)), rng.random((3, 3)).argsort(1))
     actions, cost = all_sequences(JSSP(), instance)
@@ -204,9 +188,7 @@ def test_any_job_gives_all_semi_active_sequences() -> None:
 
 
 def test_nothing_can_begin_earlier() -> None:
-    """In active schedules no operation fits into an earlier gap of its machine, whatever is left
-    of the others.
-    """
+    """In active schedules no operation fits into an earlier gap of its machine."""
     for instance in random_instances(10, seed=5):
         actions, _ = all_sequences(JSSP(), instance)
         for row in actions[:: max(1, len(actions) // 10)].tolist():
@@ -233,15 +215,13 @@ def assert_active(instance: JSSPInstance, plan: Schedule) -> None:
 
 
 def shuffled(batch: JSSPBatch, order: torch.Tensor) -> JSSPBatch:
-    """The same instances with their jobs in another order."""
+    """Return the same instances with their jobs in another order."""
     tables = {name: getattr(batch, name)[:, order] for name in ("duration", "machine", "tail")}
     return replace(batch, **tables)
 
 
 def test_permuting_jobs_permutes_candidates(rng: torch.Generator) -> None:
-    """Jobs in another order have the same candidates, at every step of random rollouts, and the
-    same makespans.
-    """
+    """Jobs in another order have the same candidates at every step, and the same makespans."""
     problem, order = JSSP(), torch.tensor([3, 0, 4, 1, 2])
     duration = torch.randint(1, 10**6, (20, 5, 4), generator=rng)  # so long that machines never tie
     machine = problem.sample(20, "5x4", rng).machine[..., :-1]
@@ -259,9 +239,7 @@ def test_permuting_jobs_permutes_candidates(rng: torch.Generator) -> None:
 
 
 def test_keys_name_the_instance() -> None:
-    """Noise goes by what an instance is: durations and machines count, its name and its company
-    do not.
-    """
+    """The key depends on durations and machines, not on the name or the rest of the batch."""
     other = replace(SMALL, durations=((3, 2), (4, 2)))
     turned = replace(SMALL, machines=((1, 0), (0, 1)))
     key = JSSP().collate([SMALL, other, turned, replace(SMALL, name="again")]).key.tolist()
@@ -270,9 +248,7 @@ def test_keys_name_the_instance() -> None:
 
 
 def test_long_times_stay_exact() -> None:
-    """Times beyond what single precision can count decide correctly: 2^29 + 1 is later than
-    2^29.
-    """
+    """Times that single precision cannot count decide correctly: 2^29 + 1 is after 2^29."""
     big = 2**29
     instance = JSSPInstance("long", ((big + 1, 1), (big, 5)), ((0, 1), (1, 0)), 2)
     assert JSSP().mask(played(instance)).tolist() == [[[False, True]]]
@@ -283,9 +259,7 @@ def test_long_times_stay_exact() -> None:
 
 
 def test_random_instances_are_those_of_the_field() -> None:
-    """Durations are uniform in 1..98, and each job visits each machine once, in an order of its
-    own.
-    """
+    """Durations are uniform in 1..98, and each job visits each machine once."""
     batch = JSSP().sample(300, "6x4", torch.Generator().manual_seed(0))
     duration, machine = batch.duration[..., :-1], batch.machine[..., :-1]
     assert tuple(duration.shape) == (300, 6, 4)

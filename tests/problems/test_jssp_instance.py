@@ -1,6 +1,4 @@
-"""Job-shop instances and the checker of schedules: by hand, and against a tick-by-tick
-simulation.
-"""
+"""Job-shop instances and the check of schedules: by hand, and against a simulation."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,18 +19,14 @@ BEST = Schedule(((0, 4), (0, 4)))
 
 
 def test_a_schedule_costs_what_the_hand_computes() -> None:
-    """Machine 1 works without a pause from 0 to 6, and no schedule can do better than its work
-    of 6.
-    """
+    """Machine 1 works without a pause from 0 to 6, and no schedule can be shorter."""
     BEST.check(TWO)
     assert (BEST.cost(TWO), TWO.lower_bound) == (6, 6)
     assert BEST.to_file_numbers(TWO) == [[0, 4], [0, 4]]
 
 
 def test_sizes_of_an_instance() -> None:
-    """Ragged rows, a machine without work and one that is visited twice in a row are all
-    counted.
-    """
+    """Rows of unequal length, an idle machine and one visited twice in a row are counted."""
     odd = JSSPInstance("odd", ((1, 2, 3), (0,)), ((2, 0, 2), (0,)), 4)
     assert (odd.size, odd.job_count, odd.shape, odd.horizon, odd.problem) == (
         4,
@@ -51,7 +45,8 @@ def test_sizes_of_an_instance() -> None:
         (((0, 4), (0, 2)), "two: operation 2 of job 2 starts at 2, before the one before it ends"),
         (
             ((0, 3), (0, 4)),
-            "on machine 1 operation 2 of job 1 starts at 3, when operation 1 of job 2 is there until 4",
+            "on machine 1 operation 2 of job 1 starts at 3, "
+            "when operation 1 of job 2 is there until 4",
         ),
         (((-1, 4), (0, 4)), "operation 1 of job 1 starts at -1, before time 0"),
         (((0, 4), (0,)), "job 2 has 1 starts for 2 operations"),
@@ -60,9 +55,7 @@ def test_sizes_of_an_instance() -> None:
     ],
 )
 def test_broken_schedules_are_refused_with_the_reason(starts: Any, reason: str) -> None:
-    """Order in a job, one thing at a time on a machine, no time before 0, every operation
-    exactly once.
-    """
+    """Order in a job, overlap on a machine, times before 0 and missing operations are refused."""
     with pytest.raises(Infeasible, match=reason):
         Schedule(starts).check(TWO)
 
@@ -77,9 +70,7 @@ def test_errors_name_machines_as_the_file_does() -> None:
     ("moment", "allowed"), [(0, True), (1, False), (4, False), (5, True), (6, True)]
 )
 def test_an_operation_without_duration_may_touch_but_not_cut(moment: int, allowed: bool) -> None:
-    """Beside an operation from 0 to 5, an empty one fits at 0, at 5 and later, and two of them
-    fit together.
-    """
+    """Beside an operation from 0 to 5, one of duration 0 fits at 0, at 5 and later."""
     instance = JSSPInstance("empty", ((5,), (0,), (0,)), ((0,), (0,), (0,)), 1)
     schedule = Schedule(((0,), (moment,), (moment,)))
     if allowed:
@@ -98,9 +89,7 @@ def test_a_machine_visited_twice_by_a_job_is_still_one_machine() -> None:
 
 
 def simulate(instance: JSSPInstance, starts: tuple[tuple[int, ...], ...]) -> bool:
-    """Whether a schedule is feasible, by walking through time in units: the durations here are
-    all positive.
-    """
+    """Return whether a schedule is feasible, by walking through time; durations are positive."""
     for now in range(20):
         running = [
             o
@@ -115,9 +104,7 @@ def simulate(instance: JSSPInstance, starts: tuple[tuple[int, ...], ...]) -> boo
 
 
 def test_the_checker_agrees_with_a_simulation_of_every_schedule() -> None:
-    """All 8^4 start times of a 2 x 2 shop: feasible by the checker exactly where no tick has two
-    things at once.
-    """
+    """All 8^4 start times of a 2 x 2 job shop: feasible exactly where no tick has a conflict."""
     feasible = [feasible_by(s) for s in all_schedules(8)]
     assert sum(by_checker for by_checker, _ in feasible) >= 100
     assert all(by_checker == by_ticks for by_checker, by_ticks in feasible)
@@ -134,7 +121,7 @@ def all_schedules(latest: int) -> Iterator[Schedule]:
 
 
 def feasible_by(schedule: Schedule) -> tuple[bool, bool]:
-    """The word of the checker, and that of the simulation."""
+    """Return the verdict of the check, and that of the simulation."""
     try:
         schedule.check(TWO)
     except Infeasible:

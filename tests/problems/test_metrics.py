@@ -65,7 +65,7 @@ def test_rounded_metrics_are_whole(metric: str) -> None:
             (10, 20),
             (10, 20),
             1,
-        ),  # two cities in one place are 1 km apart, by TSPLIB's formula
+        ),  # the distance of two cities in one place is 1 km by TSPLIB's formula
     ],
 )
 def test_small_distances_by_hand(
@@ -84,9 +84,7 @@ def test_minutes_stand_behind_the_point() -> None:
 
 
 def test_one_degree_of_longitude_shrinks_with_latitude() -> None:
-    """At 60 degrees north a degree of longitude is about half as long as at the equator (111.3
-    km).
-    """
+    """At 60 degrees north a degree of longitude is half of that at the equator (111.3 km)."""
     assert distance("GEO", (0, 0), (0, 1)) == 112
     assert distance("GEO", (60, 0), (60, 1)) == 56
 
@@ -99,9 +97,7 @@ def test_an_embedding_recovers_planar_points(size: int) -> None:
 
 
 def test_short_distances_are_embedded_best() -> None:
-    """Roads that are longer than the straight line by chance: short ones come out far better
-    than by scaling alone.
-    """
+    """With random detours, short distances come out far better than by scaling alone."""
     rng = np.random.default_rng(5)
     detour = 1.0 + np.triu(rng.exponential(0.3, (40, 40)), 1)
     roads = euclidean_distances(cities(40, 1.0)) * np.maximum(detour, detour.T)
@@ -129,7 +125,7 @@ def test_cities_at_one_place_are_embedded_there() -> None:
 
 
 def test_an_explicit_instance_is_laid_out_by_its_matrix() -> None:
-    """The policy sees positions that fit the matrix, whatever the picture says."""
+    """The policy sees positions that fit the matrix, not those of the drawing."""
     xy = cities(12, 1.0)
     instance = TSPInstance("m", "EXPLICIT", xy=np.zeros((12, 2)), matrix=euclidean_distances(xy))
     np.testing.assert_allclose(
@@ -138,9 +134,7 @@ def test_an_explicit_instance_is_laid_out_by_its_matrix() -> None:
 
 
 def test_near_on_the_globe_is_near_in_the_plane() -> None:
-    """For a region of the size of a country, distances in the plane of a GEO instance follow
-    those on the sphere.
-    """
+    """In a region of the size of a country, planar distances follow those on the sphere."""
     xy = np.random.default_rng(2).uniform((47, 6), (54, 15), (30, 2)).round()
     instance = TSPInstance("g", "GEO", xy=xy)
     pairs = np.triu_indices(30, 1)

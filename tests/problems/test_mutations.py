@@ -1,6 +1,4 @@
-"""The nine mutations do what their definitions say (spec 6.1), operator by operator and as a
-whole.
-"""
+"""The nine mutations follow their definitions, one by one and as a set (Bossek et al. 2019)."""
 
 import math
 
@@ -30,23 +28,21 @@ def uniform(seed: int, nodes: int = 100) -> np.ndarray:
 def moves(
     operator: str, seed: int, power: float = 0.5
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The points that an operator takes, where it puts them, and all points."""
+    """Return the points that an operator takes, where it puts them, and all points."""
     points = uniform(seed)
     chosen, moved = OPERATORS[operator](points, power, np.random.default_rng(seed))
     return points[chosen], moved[chosen], points
 
 
 def disc(seed: int, radii: tuple[float, float]) -> tuple[np.ndarray, float]:
-    """Centre and radius that an operator with a disc draws first from this seed."""
+    """Return centre and radius that an operator with a disc draws first from this seed."""
     rng = np.random.default_rng(seed)
     return rng.random(2), rng.uniform(*radii)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_explosion_leaves_a_hole(seed: int) -> None:
-    """It takes exactly the points nearer than the radius; they land outside, opposite to where
-    they were.
-    """
+    """It takes exactly the points within the radius; they land outside, on the far side."""
     (centre, radius), (before, after, points) = disc(seed, (0.1, 0.4)), moves("explosion", seed)
     assert len(before) == (np.hypot(*(points - centre).T) < radius).sum()
     assert (np.hypot(*(after - centre).T) >= radius).all()
@@ -75,9 +71,7 @@ def test_the_power_is_a_probability(operator: str) -> None:
 
 @pytest.mark.parametrize("operator", sorted(BY_REGION))
 def test_regions_do_not_depend_on_the_power(operator: str) -> None:
-    """The five region operators act the same at every power above 0, as the published sets must
-    have been made.
-    """
+    """The five region operators act the same at every power above 0, as in the published sets."""
     rare, often = (
         OPERATORS[operator](uniform(3), power, np.random.default_rng(3)) for power in (0.1, 0.9)
     )
@@ -133,7 +127,7 @@ def test_an_axis_projection_flattens_one_coordinate(seed: int) -> None:
 
 
 def height(points: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
-    """Signed distance of points to the line of a tube operator, and the tube's radius."""
+    """Return signed distances of points to the line of a tube operator, and the tube's radius."""
     rng = np.random.default_rng(seed)
     base, slope = sample_line(rng)
     return (points[:, 1] - base - slope * points[:, 0]) / math.hypot(1.0, slope), rng.uniform(
@@ -190,10 +184,8 @@ def test_power_0_changes_nothing(operator: str) -> None:
 
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("power", [0.1, 0.9])
-def test_mutants_stay_in_the_square_and_apart(operator: str, power: float) -> None:
-    """Whatever happens, all points are in the unit square and no two are equal; the input is not
-    touched.
-    """
+def test_mutants_stay_in_the_square_and_differ(operator: str, power: float) -> None:
+    """All points are in the unit square and differ; the input does not change."""
     for seed in SEEDS:
         points = uniform(seed)
         mutant = mutate(points, operator, power, np.random.default_rng(seed))
@@ -219,8 +211,8 @@ def test_one_point_is_too_few(operator: str) -> None:
     np.testing.assert_array_equal(mutate(points, operator, 1.0, np.random.default_rng(0)), points)
 
 
-def test_equal_points_are_told_apart() -> None:
-    """Of three equal points the second and third are drawn anew, the first stays."""
+def test_equal_points_are_found() -> None:
+    """Of three equal points the second and third are redrawn, the first stays."""
     assert is_repeated(np.array([[0.5, 0.5], [0.1, 0.2], [0.5, 0.5], [0.5, 0.5]])).tolist() == [
         False,
         False,
@@ -230,9 +222,7 @@ def test_equal_points_are_told_apart() -> None:
 
 
 def test_sets_begin_alike() -> None:
-    """A longer set begins with the shorter one, all operators occur among the first nine, powers
-    differ.
-    """
+    """A longer set begins with the shorter one; other powers and seeds give other sets."""
     ten = sample_mutated_set(10, 30, 0.5, 7)
     np.testing.assert_array_equal(sample_mutated_set(4, 30, 0.5, 7), ten[:4])
     assert not (sample_mutated_set(4, 30, 0.6, 7) == ten[:4]).all(axis=(1, 2)).any()

@@ -19,12 +19,12 @@ from rhumbline.problems.cvrp import cvrp_from_arrays
     ],
 )
 def test_sets_have_their_published_hash(name: str, first: float) -> None:
-    """A set is drawn anew bit for bit: its hash is checked inside, its first number here."""
+    """A set is regenerated bit for bit: its hash is checked inside, its first number here."""
     assert standard_sets.tsp_set(name)[0, 0, 0] == first
 
 
 def test_another_stream_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the generator drew other numbers, nobody would measure on them unawares."""
+    """A generator that drew other numbers is refused, so no result is on the wrong set."""
     changed = standard_sets.StandardSet(125, 1_000, 1236, standard_sets.TSP_SETS["tsp125"].digest)
     monkeypatch.setitem(standard_sets.TSP_SETS, "tsp125", changed)
     with pytest.raises(
@@ -53,9 +53,7 @@ def test_unknown_set() -> None:
 def test_vehicle_routing_sets_have_their_published_hash(
     name: str, first: list[float], capacity: int
 ) -> None:
-    """Depots, customers and demands are drawn anew bit for bit; the depot comes first and
-    demands nothing.
-    """
+    """Depots, customers and demands are regenerated bit for bit; the depot comes first."""
     xy, demands, load = standard_sets.cvrp_set(name)
     count, size = standard_sets.CVRP_SETS[name].count, standard_sets.CVRP_SETS[name].size
     assert (xy.shape, demands.shape, load) == ((count, size + 1, 2), (count, size + 1), capacity)
@@ -99,9 +97,7 @@ def test_unknown_vehicle_routing_set() -> None:
     [("jssp10x10", 10, 10), ("jssp15x15", 15, 15), ("jssp20x15", 20, 15)],
 )
 def test_job_shop_sets_have_their_published_hash(name: str, jobs: int, machines: int) -> None:
-    """Durations of 1 to 98 and each job once on each machine; the hash is checked inside, the
-    first numbers here.
-    """
+    """Durations are 1 to 98 and each job visits each machine once; the hash is checked inside."""
     shops = standard_sets.jssp_set(name)
     assert (shops.shape, shops.dtype) == ((100, 2, jobs, machines), np.int32)
     assert shops.ravel()[:3].tolist() == [27, 17, 69]

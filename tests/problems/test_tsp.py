@@ -31,9 +31,7 @@ def tour_of(*order: int) -> torch.Tensor:
 def random_rollout(
     problem: Problem[Any, Any], batch: Any, rng: torch.Generator
 ) -> tuple[torch.Tensor, list[Any]]:
-    """Actions of a uniformly random policy from all starts, and the states before every
-    decision.
-    """
+    """Return actions of a uniformly random policy from all starts, and the states before each."""
     start = problem.starts(batch)
     state, actions, states = problem.reset(batch, start), [start], []
     while not problem.finished(state):
@@ -52,9 +50,7 @@ def random_rollout(
 
 
 def test_length_of_the_house_by_hand() -> None:
-    """Around the house: floor 4, walls 3 and 3, roof twice the square root of 8; in metres and
-    in the unit square.
-    """
+    """Floor 4, walls 3 and 3, roof twice the square root of 8; in metres and scaled."""
     around = 4 + 3 + 3 + 2 * math.sqrt(8)
     instance = TSPInstance("house", "EXACT_2D", xy=HOUSE)
     assert Tour((0, 1, 2, 3, 4)).cost(instance) == pytest.approx(around, rel=1e-12)
@@ -115,25 +111,26 @@ def test_tours_speak_the_numbers_of_their_file() -> None:
 
 
 def some_demand(xy: np.ndarray) -> CVRPInstance:
-    """The first node as the depot; of the others, a vehicle holds about two."""
+    """Return an instance with the first node as depot; a vehicle holds about two others."""
     return vehicles_from_arrays(xy[0], xy[1:], np.arange(len(xy) - 1) % 5, 6)
 
 
 def some_jobs(points: np.ndarray) -> JSSPInstance:
-    """Half as many jobs as points, of four operations, on three machines: each job visits some
-    machine twice.
+    """Return half as many jobs as points, of four operations each, on three machines.
+
+    Each job visits some machine twice.
     """
     durations = points.reshape(-1, 4)
     return jobs_from_arrays(durations.astype(int), durations.argsort(axis=1) % 3)
 
 
 def cycle(order: list[int]) -> object:
-    """What a tour is, whatever its start and direction."""
+    """Return a tour in a form that ignores its start and direction."""
     return frozenset(frozenset(edge) for edge in zip(order, order[1:] + order[:1], strict=True))
 
 
 def routes(actions: list[int]) -> object:
-    """What a set of routes is, whatever their order and direction."""
+    """Return routes in a form that ignores their order and direction."""
     words = "".join(chr(96 + a) if a else " " for a in actions).split()
     return frozenset(min(word, word[::-1]) for word in words)
 
@@ -146,13 +143,13 @@ INSTANCE: dict[str, Callable[[np.ndarray], Any]] = {
     "jssp": some_jobs,
     "jssp-machines": some_jobs,
 }
-SPELLING: dict[str, Callable[[list[int]], object]] = {
+PLAN_OF: dict[str, Callable[[list[int]], object]] = {
     "tsp": cycle,
     "cvrp": routes,
     "jssp": tuple,
     "jssp-machines": tuple,
 }
-ONE_SPELLING = {"jssp", "jssp-machines"}  # a plan has one sequence there
+ONE_PLAN_OF = {"jssp", "jssp-machines"}  # a plan has one sequence there
 
 
 @pytest.fixture(params=sorted(PROBLEMS))
@@ -194,9 +191,7 @@ def test_step_is_pure(problem: Problem[Any, Any], size: int, rng: torch.Generato
 
 
 def test_random_rollouts_are_plans(problem: Problem[Any, Any]) -> None:
-    """Every random rollout passes the plan's own check, and its cost, scaled back, is the plan's
-    cost.
-    """
+    """Every random rollout passes the plan's check, and its cost, scaled back, is the plan's."""
     instances = [
         INSTANCE[problem.name](xy) for xy in 250.0 * np.random.default_rng(0).random((3, 8, 2))
     ]
@@ -230,8 +225,9 @@ def test_replay_is_stepping(problem: Problem[Any, Any], size: int, rng: torch.Ge
 
 
 def decisions(x: torch.Tensor, rollouts: int, steps: int) -> torch.Tensor:
-    """A field of a replayed state with its rollouts and steps apart. Fields of the instance
-    alone have one row.
+    """Return a field of a replayed state with rollouts and steps in two axes.
+
+    Fields of the instance alone have one row.
     """
     return x.view(len(x), rollouts, steps, *x.shape[2:])
 
@@ -246,17 +242,18 @@ def assert_same_state(one: Any, other: Any, but: str = "") -> None:
     assert compared >= 3
 
 
-def test_views_spell_the_same_plans(problem: Problem[Any, Any], rng: torch.Generator) -> None:
-    """Views are sequences of the same plans, so of the same cost, and not all alike; their first
-    action is a start.
+def test_views_are_the_same_plans(problem: Problem[Any, Any], rng: torch.Generator) -> None:
+    """Views are sequences of the same plans, of the same cost, and not all alike.
+
+    Their first action is a start.
     """
-    batch, spell = problem.sample(3, 7, rng), SPELLING[problem.name]
+    batch, plan_of = problem.sample(3, 7, rng), PLAN_OF[problem.name]
     plans = random_rollout(problem, batch, rng)[0][:, -1]
     views = problem.views(plans, torch.rand(3, 40, 2, generator=rng))
     starts = problem.starts(batch).tolist()
     for plan, seen, own in zip(plans.tolist(), views.tolist(), starts, strict=True):
-        assert {spell(v) for v in seen} == {spell(plan)}
-        assert len({tuple(v) for v in seen}) > 1 or problem.name in ONE_SPELLING
+        assert {plan_of(v) for v in seen} == {plan_of(plan)}
+        assert len({tuple(v) for v in seen}) > 1 or problem.name in ONE_PLAN_OF
         assert {v[0] for v in seen} <= set(own)
     spread = problem.cost(batch, views) - problem.cost(batch, plans[:, None])
     assert spread.abs().max() < 1e-5  # sums of some float32 in another order
@@ -276,9 +273,7 @@ def test_views_of_tours_begin_everywhere(rng: torch.Generator) -> None:
 
 
 def test_samples_belong_to_their_generator(problem: Problem[Any, Any]) -> None:
-    """The same generator state gives the same instances, the next draw others, each with its own
-    key.
-    """
+    """Equal generator states give equal instances, the next draw others; keys differ."""
     one, two = (problem.sample(4, 6, torch.Generator().manual_seed(5)) for _ in range(2))
     assert_same_state(one, two)
     rng = torch.Generator().manual_seed(5)
@@ -292,9 +287,7 @@ def test_samples_belong_to_their_generator(problem: Problem[Any, Any]) -> None:
 
 
 def test_one_scale_for_both_axes() -> None:
-    """A rectangle of 4 by 1 stays one: its long side becomes 1, its corner goes to 0, angles
-    survive.
-    """
+    """A rectangle of 4 by 1 keeps its shape: its long side becomes 1, its corner goes to 0."""
     plane = np.array([[-2.0, 7.0], [2.0, 7.0], [2.0, 8.0], [-2.0, 8.0]])
     np.testing.assert_allclose(
         scale_to_unit_square(plane), [[0, 0], [1, 0], [1, 0.25], [0, 0.25]], atol=1e-15
@@ -309,9 +302,7 @@ def test_one_scale_for_both_axes() -> None:
 
 
 def test_cities_at_one_point_cost_nothing() -> None:
-    """Instances without extent are scaled to a point, not to NaN, and every tour of them costs
-    0.
-    """
+    """Instances without extent are scaled to a point, not to NaN; every tour costs 0."""
     instance = tsp_from_array(np.full((4, 2), 7.5))
     batch = TSP().collate([instance])
     assert batch.xy.eq(0).all()
@@ -342,9 +333,7 @@ def test_smallest_instances(size: int, cost: float) -> None:
 
 
 def test_every_city_starts_up_to_two_hundred() -> None:
-    """Up to 200 cities an attempt starts everywhere; beyond, from 100 different cities spread
-    over the order.
-    """
+    """Up to 200 cities all are starts; beyond, 100 that are spread over the order."""
     small, large = (
         TSP().starts(TSP().collate([tsp_from_array(np.zeros((n, 2)) + np.arange(n)[:, None])] * 2))
         for n in (200, 250)
@@ -358,7 +347,7 @@ def test_every_city_starts_up_to_two_hundred() -> None:
 
 
 def test_keys_name_instances_not_places() -> None:
-    """An instance has the same noise key in whatever batch it stands, and whatever its scale."""
+    """An instance has the same key in any batch and at any scale."""
     a, b = np.random.default_rng(0).random((2, 5, 2))
     alone = TSP().collate([tsp_from_array(b)]).key
     assert TSP().collate([tsp_from_array(a), tsp_from_array(b)]).key[1] == alone[0]
@@ -423,9 +412,7 @@ def test_arrays_that_are_refused(array: np.ndarray, words: str) -> None:
 
 
 def test_replay_and_cost_take_strided_tours(rng: torch.Generator) -> None:
-    """Tours as the kernel stores them, steps before rollouts, replay and cost as their
-    contiguous copies do.
-    """
+    """Tours stored with steps before rollouts replay and cost as contiguous copies do."""
     batch = TSP().sample(2, 5, rng)
     stored = torch.rand(2, 5, 6, generator=rng).argsort(1)  # [B, T, R]
     tours = stored.transpose(1, 2)

@@ -1,6 +1,4 @@
-"""2-opt and Or-opt: every price is the true change, and where nothing gains, brute force finds
-nothing either.
-"""
+"""2-opt and Or-opt: every reported change is true, and no improving move is missed."""
 
 from itertools import permutations
 
@@ -9,29 +7,29 @@ import torch
 
 from rhumbline.problems.tsp import TSP
 from rhumbline.problems.tsp.local_search import (
-    LONGEST_SEGMENT,
+    TUNING,
     best_move,
     improve_tours,
     new_positions,
 )
 
-KINDS = range(2 * LONGEST_SEGMENT + 1)
+KINDS = range(2 * TUNING.max_segment + 1)
 
 
 def length(xy: torch.Tensor, tour: torch.Tensor) -> torch.Tensor:
-    """Length in float64, one tour for each row of points."""
+    """Return the length in float64, one tour for each row of points."""
     points = xy.double().gather(1, tour[..., None].expand(-1, -1, 2))
     return (points - points.roll(-1, 1)).norm(dim=-1).sum(-1)
 
 
 def neighbours(tour: list[int]) -> set[tuple[int, ...]]:
-    """All tours one 2-opt or Or-opt move away, written without any of the code under test."""
+    """Return all tours one 2-opt or Or-opt move away, without the code under test."""
     size, found = len(tour), set()
     for turn in range(size):
         t = tour[turn:] + tour[:turn]
         for j in range(2, size + 1):
             found.add(tuple(t[:j][::-1] + t[j:]))
-        for cut in range(1, LONGEST_SEGMENT + 1):
+        for cut in range(1, TUNING.max_segment + 1):
             segment, rest = t[:cut], t[cut:]
             for at in range(1, len(rest)):
                 found |= {tuple(rest[:at] + s + rest[at:]) for s in (segment, segment[::-1])}
@@ -43,9 +41,7 @@ def neighbours(tour: list[int]) -> set[tuple[int, ...]]:
 def test_every_move_costs_what_it_is_priced(
     kind: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reported gain of each kind of move is the true change of length, and the result is a
-    permutation.
-    """
+    """The reported change of each kind of move is the true one, and tours stay permutations."""
     rng = torch.Generator().manual_seed(10 * size + kind)
     points = torch.rand(200, size, 2, generator=rng)
     stack = torch.stack

@@ -1,6 +1,4 @@
-"""Instances that are not uniform: the operators against their definition, and what a batch looks
-like.
-"""
+"""Varied instances: the batched operators against their definition, and whole batches."""
 
 import math
 from dataclasses import replace
@@ -12,12 +10,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rhumbline.problems.cvrp import CVRP, CVRPBatch
-from rhumbline.problems.distributions.mutations import OPERATORS, STEEPEST
+from rhumbline.problems.distributions.mutations import OPERATORS, RANGES
 from rhumbline.problems.distributions.varied import (
     BATCH_OPERATORS,
     MutationDraws,
-    clusters,
     fill_unit_square,
+    gather_into_clusters,
     interpolate,
     move_depot,
     mutate_batch,
@@ -38,15 +36,13 @@ def uniform(count: int, nodes: int, seed: int = 0) -> Tensor:
 
 
 def only(kind: str, d: MutationDraws) -> MutationDraws:
-    """The same draws, but all instances get one kind."""
-    number = [k.__name__ for k in BATCH_OPERATORS].index(kind)
+    """Return the same draws, but with one kind for all instances."""
+    number = list(BATCH_OPERATORS).index(kind)
     return replace(d, kind=torch.full_like(d.kind, number))
 
 
 class Given(np.random.Generator):
-    """Stands in for NumPy's generator and hands an operator of `mutate` the numbers of one
-    instance's draws.
-    """
+    """A NumPy generator that hands an operator of `mutate` the draws of one instance."""
 
     def __init__(self, d: MutationDraws, row: int):
         super().__init__(np.random.PCG64())
@@ -58,14 +54,14 @@ class Given(np.random.Generator):
     def random(self, count: int | None = None):
         if count is None:
             return self.of("base").item()
-        return self.of("centre")[0] if count == 2 else self.of("luck")[:, 0]
+        return self.of("centre")[0] if count == 2 else self.of("uniform")[:, 0]
 
     def uniform(self, low: float, high: float, count: int | None = None):
         if count == 2:
             return low + (high - low) * self.of("sides")[0]
         if high == 2.0 * math.pi:
             return self.of("angle").item()
-        steep = (low, high) in ((0.0, STEEPEST), (-STEEPEST, 0.0))
+        steep = (low, high) in ((0.0, RANGES.max_slope), (-RANGES.max_slope, 0.0))
         return self.of("slope").item() if steep else low + (high - low) * self.of("size").item()
 
     def standard_normal(self, shape: tuple[int, int]) -> np.ndarray:
@@ -82,16 +78,14 @@ class Given(np.random.Generator):
 
 
 def nearest(xy: Tensor) -> Tensor:
-    """The mean distance of each instance's points to the nearest other one."""
+    """Return the mean distance of each instance's points to their nearest neighbours."""
     return (torch.cdist(xy, xy) + 9.0 * torch.eye(xy.shape[1])).amin(2).mean(1)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_do_what_their_definition_does(name: str) -> None:
-    """Given the same random numbers, the batched operator moves the points that `mutate` moves,
-    to the same places.
-    """
-    operator = BATCH_OPERATORS[[k.__name__ for k in BATCH_OPERATORS].index(name)]
+    """With equal random numbers, batched operators move the same points to the same places."""
+    operator = BATCH_OPERATORS[name]
     points, d = uniform(20, 60), sample_draws(20, 60, seeded(1))
     chosen, moved = operator(points, d)
     for row in range(20):
@@ -110,7 +104,7 @@ def test_an_instance_gets_its_own_operator() -> None:
     assert set(d.kind.flatten().tolist()) == set(range(len(BATCH_OPERATORS)))
     for number, kind in enumerate(BATCH_OPERATORS):
         mine = d.kind[:, 0, 0] == number
-        assert torch.equal(mixed[mine], mutate_batch(points, only(kind.__name__, d))[mine])
+        assert torch.equal(mixed[mine], mutate_batch(points, only(kind, d))[mine])
 
 
 def test_shares_of_the_kinds() -> None:
@@ -129,15 +123,16 @@ def test_points_stay_in_the_square(seed: int) -> None:
     assert xy.max() <= 1.0
 
 
-def test_points_that_left_are_drawn_anew() -> None:
-    """A quarter turn about the origin takes (x, y) to (-y, x): with a shift of (0.25, 0) two of
-    three are outside.
+def test_points_that_left_are_redrawn() -> None:
+    """A quarter turn about the origin takes (x, y) to (-y, x).
+
+    With a shift of (0.25, 0) two of three points are outside.
     """
     points = torch.tensor([[[0.5, 0.5], [0.2, 0.4], [0.3, 0.0]]])
     d, one = only("rotation", sample_draws(1, 3, seeded(0))), torch.ones(1, 1, 1)
     d = replace(d, power=one, angle=one * math.pi / 2, centre=torch.tensor([[[0.25, 0.0]]]))
     found = mutate_batch(points, d)
-    assert torch.equal(found[:, :2], d.anew[:, :2])
+    assert torch.equal(found[:, :2], d.replacement[:, :2])
     assert torch.allclose(found[0, 2], torch.tensor([0.25, 0.3]))
 
 
@@ -146,34 +141,31 @@ def test_one_point_is_too_few(name: str) -> None:
     """An operator that takes a single point changes nothing; of two it changes both."""
     points, d = uniform(1, 5), only(name, sample_draws(1, 5, seeded(0)))
     for few in (1, 2):
-        luck = torch.where(torch.arange(5) < few, 0.0, 1.0)[None, :, None]
-        found = mutate_batch(points, replace(d, luck=luck, power=torch.full((1, 1, 1), 0.5)))
+        uniforms = torch.where(torch.arange(5) < few, 0.0, 1.0)[None, :, None]
+        found = mutate_batch(points, replace(d, uniform=uniforms, power=torch.full((1, 1, 1), 0.5)))
         changed = (found != points).any(2)[0].tolist()
         assert changed == ([False] * 5 if few == 1 else [True, True, False, False, False])
 
 
 def test_clusters_are_clustered() -> None:
-    """Without loose points the nearest neighbour is at less than half of the distance that
-    uniform points have.
-    """
+    """Without loose points the nearest neighbour is at under half the uniform distance."""
     points, d = uniform(300, 100), only("clusters", sample_draws(300, 100, seeded(2)))
     tight = replace(d, power=torch.zeros_like(d.power))
-    usual = nearest(points).mean()
-    assert nearest(mutate_batch(points, tight)).mean() < 0.5 * usual
-    assert nearest(mutate_batch(points, d)).mean() < 0.65 * usual
+    reference = nearest(points).mean()
+    assert nearest(mutate_batch(points, tight)).mean() < 0.5 * reference
+    assert nearest(mutate_batch(points, d)).mean() < 0.65 * reference
     assert (
-        nearest(vary_tsp(TSP().sample(300, 100, seeded(0)), 1.0, seeded(1)).xy).mean() < 0.9 * usual
+        nearest(vary_tsp(TSP().sample(300, 100, seeded(0)), 1.0, seeded(1)).xy).mean()
+        < 0.9 * reference
     )
 
 
 def test_clusters_lie_about_their_centres() -> None:
-    """One centre is used at the lowest size and all eight at the highest; points are within 5
-    deviations of one.
-    """
+    """The lowest size uses one centre, the highest all eight; points are within 5 deviations."""
     points, d = uniform(40, 200), sample_draws(40, 200, seeded(3))
     d = replace(d, power=torch.zeros_like(d.power), centres=interpolate((0.35, 0.65), d.centres))
     for size, used in ((0.0, 1), (0.99, 8)):
-        chosen, moved = clusters(points, replace(d, size=torch.full_like(d.size, size)))
+        chosen, moved = gather_into_clusters(points, replace(d, size=torch.full_like(d.size, size)))
         assert chosen.all()
         distance = torch.cdist(moved, d.centres[:, :used]) / d.deviations[:, None, :used, 0]
         assert distance.amin(2).max() < 5.0
@@ -184,7 +176,7 @@ def test_loose_points_stay() -> None:
     """At power 1 half of the points stay where they were, at power 0.5 and below none."""
     points, d = uniform(50, 100), sample_draws(50, 100, seeded(4))
     for power, share in ((0.2, 0.0), (0.5, 0.0), (1.0, 0.5)):
-        chosen, _ = clusters(points, replace(d, power=torch.full_like(d.power, power)))
+        chosen, _ = gather_into_clusters(points, replace(d, power=torch.full_like(d.power, power)))
         assert (
             abs(1.0 - chosen.float().mean() - share)
             < 4.5 * math.sqrt(share * (1 - share) / 5000) + 1e-9
@@ -192,8 +184,9 @@ def test_loose_points_stay() -> None:
 
 
 def test_filling_is_what_files_get() -> None:
-    """One factor for both axes, as `scale_to_unit_square` has it for files; points that coincide
-    go to the corner.
+    """One factor serves both axes, as in `scale_to_unit_square`.
+
+    Points that coincide go to the corner.
     """
     points = uniform(4, 9) * torch.tensor([0.5, 0.2]) + 0.3
     for one, by_file in zip(fill_unit_square(points), points.double().numpy(), strict=True):
@@ -223,7 +216,7 @@ def test_batches_are_reproducible(problem: TSP | CVRP) -> None:
 
 
 class Operations(TorchDispatchMode):
-    """Names of all tensor operations that run inside."""
+    """The names of all tensor operations that run inside."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -253,9 +246,7 @@ def test_a_graph_could_record_it(problem: TSP | CVRP) -> None:
 
 
 def test_the_rest_is_uniform() -> None:
-    """At share 0.7 about three of ten instances keep positions, demands and capacity to the last
-    bit.
-    """
+    """At share 0.7 about three of ten instances keep everything to the last bit."""
     plain = CVRP().sample(1000, 30, seeded(0))
     batch = vary_cvrp(plain, 0.7, seeded(1))
     same = [
@@ -275,9 +266,7 @@ def fleet(request) -> CVRPBatch:
 
 
 def test_demands_are_whole_and_fit(fleet: CVRPBatch) -> None:
-    """The depot asks for nothing, every customer for 1 to 100, nobody for more than a vehicle
-    carries.
-    """
+    """The depot has no demand; customers have 1 to 100, never more than the capacity."""
     assert fleet.demand.dtype == fleet.capacity.dtype == torch.int64
     assert not fleet.demand[:, 0].any()
     assert fleet.demand[:, 1:].min() == 1
@@ -286,9 +275,7 @@ def test_demands_are_whole_and_fit(fleet: CVRPBatch) -> None:
 
 
 def test_routes_have_4_to_20_customers(fleet: CVRPBatch) -> None:
-    """Capacities are 4 to 20 mean demands, rounded up to whole numbers, and all of that range is
-    used.
-    """
+    """Capacities are 4 to 20 mean demands, rounded up, and that whole range occurs."""
     mean = fleet.demand[:, 1:].double().mean(1)
     length = fleet.capacity / mean
     assert length.min() >= 4.0 - 1e-4
@@ -299,21 +286,17 @@ def test_routes_have_4_to_20_customers(fleet: CVRPBatch) -> None:
 
 
 def test_kinds_of_demand(fleet: CVRPBatch) -> None:
-    """A quarter each is 1 to 9, all equal, up to 100 throughout, and few large ones among many
-    small ones.
-    """
+    """A quarter each: 1 to 9, all equal, up to 100, and few large ones among small ones."""
     customers = fleet.demand[:, 1:]
-    usual, equal = (customers <= 9).all(1) & (customers > 1).any(1), (customers == 1).all(1)
+    small, equal = (customers <= 9).all(1) & (customers > 1).any(1), (customers == 1).all(1)
     uneven = ~((customers > 10) & (customers < 50)).any(1) & (customers > 9).any(1)
-    for kind in (usual, equal, uneven):
+    for kind in (small, equal, uneven):
         assert abs(kind.float().mean() - 0.25) < 4.5 * math.sqrt(0.1875 / 2000)
     assert 0.1 < (customers[uneven] >= 50).float().mean() < 0.25
 
 
 def test_depots() -> None:
-    """A third each is in one of the four corners, in the centre, and where it was; customers
-    stay.
-    """
+    """A third each is in a corner, in the centre, and unchanged; customers stay."""
     before = uniform(3000, 4)
     after = move_depot(before, seeded(1))
     assert torch.equal(after[:, 1:], before[:, 1:])

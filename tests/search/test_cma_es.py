@@ -21,7 +21,7 @@ def uniform_normals(count: int, seed: int) -> torch.Tensor:
 def minimise(
     f, mean: torch.Tensor, sigma: float, generations: int, seed: int = 0
 ) -> tuple[cma_es.State, float]:
-    """The state after some generations and the lowest value seen."""
+    """Return the state after some generations, and the lowest value found."""
     c, state, best = cma_es.constants(SIZE, 8), cma_es.initial_state(mean, sigma), math.inf
     for generation, normal in enumerate(uniform_normals(generations, seed)):
         samples = cma_es.ask(state, normal)
@@ -32,7 +32,7 @@ def minimise(
 
 
 def ellipsoid(x: torch.Tensor) -> torch.Tensor:
-    """A rotated ellipsoid whose axes differ by a factor of 1000 in curvature."""
+    """Return a rotated ellipsoid whose axes differ by a factor of 1000 in curvature."""
     turn = torch.linalg.qr(
         torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     )[0]
@@ -45,17 +45,19 @@ def ellipsoid(x: torch.Tensor) -> torch.Tensor:
         (
             8,
             ".3284 .2221 .1598 .1157 .0814 .0535 .0298 .0093",
-            "mu_eff 4.8409 c_sigma .26473 c_c .20881 c_1 .006491 c_mu .018535 d_sigma 1.26473 chi 3.93824",
+            "mu_eff 4.8409 c_sigma .26473 c_c .20881 c_1 .006491 c_mu .018535 "
+            "d_sigma 1.26473 chi 3.93824",
         ),
         (
             12,
             ".2447 .1775 .1383 .1104 .0888 .0711 .0562 .0432 .0318 .0216 .0124 .0040",
-            "mu_eff 7.0264 c_sigma .32207 c_c .21262 c_1 .006446 c_mu .031228 d_sigma 1.32207 chi 3.93824",
+            "mu_eff 7.0264 c_sigma .32207 c_c .21262 c_1 .006446 c_mu .031228 "
+            "d_sigma 1.32207 chi 3.93824",
         ),
     ],
 )
 def test_constants_are_the_published_ones(parents: int, weights: str, others: str) -> None:
-    """All constants agree with the table of spec 4.5 to its last digit."""
+    """All constants agree with the published ones to the last digit."""
     c = cma_es.constants(SIZE, parents)
     assert len(c.weights) == parents
     for value, digits in zip(c.weights, weights.split(), strict=True):
@@ -76,8 +78,9 @@ def test_sphere() -> None:
 
 
 def test_rotated_ellipsoid() -> None:
-    """A rotated ellipsoid is minimised to 1e-8 too, which needs the covariance: its axes have
-    been learnt.
+    """A rotated ellipsoid is minimised to 1e-8, too.
+
+    That needs the covariance, which has learnt the axes.
     """
     state, best = minimise(ellipsoid, torch.ones(SIZE, dtype=torch.float64), 1.0, 1200)
     assert best < 1e-8
@@ -85,9 +88,7 @@ def test_rotated_ellipsoid() -> None:
 
 
 def test_first_samples_are_the_means_plus_sigma_normals() -> None:
-    """Round distributions stretch standard normals by sigma, and learnt ones by the root of the
-    covariance.
-    """
+    """Samples stretch standard normals by sigma and by the root of the covariance."""
     normal = uniform_normals(1, 0)[0]
     mean = torch.arange(16.0, dtype=torch.float64)
     assert torch.allclose(
@@ -103,7 +104,7 @@ def test_first_samples_are_the_means_plus_sigma_normals() -> None:
 
 
 def oracle(mean: np.ndarray, sigma: float) -> CMA:
-    """The `cmaes` package with our constants: no negative weights, sqrt(2) in c_1."""
+    """Return the `cmaes` package with our constants: no negative weights, sqrt(2) in c_1."""
     c = cma_es.constants(SIZE, 8)
     theirs = CMA(mean=mean.copy(), sigma=sigma, population_size=POPULATION)
     theirs._weights = np.array([*c.weights, *[0.0] * 8])
@@ -114,25 +115,24 @@ def oracle(mean: np.ndarray, sigma: float) -> CMA:
 
 
 def test_agrees_with_the_cmaes_package() -> None:
-    """Fed the same samples and costs over 25 generations, mean, sigma, covariance and both paths
-    stay equal.
+    """With the same samples and costs, all quantities stay equal over 25 generations.
 
-    h_sigma: theirs is 1 at the first update where ours is 0 as published, so after that update
-    their path and covariance are corrected by hand; and their test looks two updates ahead of ours,
-    so generations are counted back.
+    These are the mean, sigma, the covariance and both paths. The package has h_sigma = 1 at the
+    first update where ours is 0, as published. After that update its path and covariance are
+    corrected by hand. Its test looks two updates ahead of ours, so generations are counted
+    back.
     """
     mean, c = np.random.default_rng(0).normal(size=SIZE), cma_es.constants(SIZE, 8)
     theirs, ours = oracle(mean, 0.7), cma_es.initial_state(torch.from_numpy(mean), 0.7)
     distrusted = 0
     for generation, normal in enumerate(uniform_normals(25, 3)):
         samples = cma_es.ask(ours, normal)
-        # far away at first, so that the path grows long and h_sigma is 0 in some later generation
-        # as well
+        # The optimum is far away at first, so that the path grows long and h_sigma is 0 in some
+        # later generation, too.
         cost = (samples - 30.0).square().sum(-1) if generation < 12 else ellipsoid(samples)
         ours = cma_es.tell(ours, samples, cost, c, generation)
-        theirs._g = (
-            generation - 2
-        )  # it adds 1 on entry and 1 in the formula: 2 g as in spec 4.5, step 6
+        # It adds 1 on entry and 1 in the formula; the exponent is 2 g, as published.
+        theirs._g = generation - 2
         if generation == 0:
             theirs._g = 0
         theirs.tell([(x.numpy().copy(), f.item()) for x, f in zip(samples, cost, strict=True)])
@@ -156,9 +156,7 @@ def test_agrees_with_the_cmaes_package() -> None:
 
 
 def test_first_update_never_trusts_its_path() -> None:
-    """As published, the path of the covariance stays 0 at the first update and moves at the
-    second.
-    """
+    """The path of the covariance stays 0 at the first update and moves at the second."""
     c, state = (
         cma_es.constants(SIZE, 8),
         cma_es.initial_state(torch.zeros(SIZE, dtype=torch.float64), 1.0),
@@ -171,7 +169,7 @@ def test_first_update_never_trusts_its_path() -> None:
 
 
 def test_batches_equal_one_by_one() -> None:
-    """Many searches at once, on two leading axes, go the ways they would go alone."""
+    """A search in a batch of two leading axes takes the same steps as alone."""
     c, means = (
         cma_es.constants(SIZE, 8),
         torch.randn(2, 3, SIZE, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
@@ -204,8 +202,9 @@ def test_ties_rank_in_order_of_trial() -> None:
 
 
 def test_centroids_divide_the_box() -> None:
-    """One is near the origin; two have norm 0.5 and are 1 apart; three have norms 0.61-0.67 and
-    are 1.11 apart.
+    """One centroid is near the origin, two have norm 0.5, three have norms 0.61-0.67.
+
+    Two are 1 apart, three are 1.11 apart.
     """
     one, two, three = (cma_es.centroids(k, SIZE) for k in (1, 2, 3))
     assert one.norm() < 0.05

@@ -1,6 +1,4 @@
-"""CMA-ES that learns from the best plans of every generation: it takes the right ones, and
-learning helps.
-"""
+"""CMA-ES that learns from the best plans of every generation: targets, and that learning helps."""
 
 import time
 from functools import partial
@@ -18,8 +16,7 @@ from rhumbline.problems.tsp import TSP, Tour
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategies.cmaes_elite import (
-    FASTEST,
-    PACE,
+    TUNING,
     CMAESElite,
     default_learning_rate,
     generation_target,
@@ -30,15 +27,12 @@ from rhumbline.search.task import Spent, make_task, set_warm_start
 
 
 def test_the_elite_by_hand(policy, make_instances) -> None:
-    """The cheapest sequences of all latents and starts, cheapest first, each with the latent
-    that it came from.
-    """
+    """The target is the cheapest sequences, cheapest first, each with its own latent."""
     task = make_task(TSP(), policy, make_instances(1, 3))
+    # The sequence of latent k and start s begins with 9k + 3s.
     rolled = Rollouts(
         torch.tensor([[[9.0, 4.0, 5.0], [1.0, 7.0, 6.0]]]),
-        torch.arange(18, dtype=torch.int16).view(
-            1, 2, 3, 3
-        ),  # the sequence of latent k and start s begins with 9k + 3s
+        torch.arange(18, dtype=torch.int16).view(1, 2, 3, 3),
     )
     latents, sequences, weight = generation_target(task, torch.tensor([[[0.4], [0.1]]]), rolled, 3)
     assert latents[0, :, 0].tolist() == pytest.approx([0.1, 0.4, 0.4])
@@ -47,8 +41,9 @@ def test_the_elite_by_hand(policy, make_instances) -> None:
 
 
 def test_a_plan_that_was_given_is_learnt_from(policy, make_instances) -> None:
-    """It takes the last place of the elite while a generation has nothing as good; others in the
-    batch keep theirs.
+    """A given plan takes the last place of the elite if a generation has nothing as good.
+
+    Other instances of the batch keep theirs.
     """
     rolled = Rollouts(torch.full((2, 1, 3), 9.0), torch.zeros(2, 1, 3, 3, dtype=torch.int16))
     task = make_task(TSP(), policy, make_instances(2, 3))
@@ -57,9 +52,8 @@ def test_a_plan_that_was_given_is_learnt_from(policy, make_instances) -> None:
     _, sequences, weight = generation_target(task, torch.zeros(2, 1, 1), rolled, 2)
     assert sequences[:, :, 0].tolist() == [[[0, 0, 0], [1, 2, 0]], [[0, 0, 0], [0, 0, 0]]]
     assert torch.allclose(weight, torch.tensor(-0.5))
-    task.account.best = torch.tensor(
-        [9.0, 9.0]
-    )  # found in this generation, so it is in the elite already
+    # It was found in this generation, so it is in the elite already.
+    task.account.best = torch.tensor([9.0, 9.0])
     assert generation_target(task, torch.zeros(2, 1, 1), rolled, 2)[1].sum() == 0
 
 
@@ -68,14 +62,13 @@ def test_an_elite_of_more_than_there_are_is_everybody(policy, make_instances) ->
     task = make_task(TSP(), policy, make_instances(2, 3), augment=2)
     rolled = Rollouts(torch.rand(2, 2, 3), torch.zeros(2, 2, 3, 3, dtype=torch.int16))
     latents, sequences, weight = generation_target(task, torch.zeros(2, 2, 1), rolled, 50)
-    assert (
-        latents.shape[:2] == sequences.shape[:2] == (4, 6)
-    )  # a lesson for both copies of both instances
+    # A target for both copies of both instances.
+    assert latents.shape[:2] == sequences.shape[:2] == (4, 6)
     assert torch.allclose(weight.sum(1), torch.tensor(-1.0))
 
 
 def test_the_elite_becomes_likelier(policy, make_instances) -> None:
-    """One update raises the probability of what it learns from, for every instance."""
+    """One update raises the probability of the elite, for every instance."""
     task, strategy = make_task(TSP(), policy, make_instances(3, 8)), CMAESElite(elite=4, rate=1e-3)
     task.account.limit = 100
     before = strategy.init(task)
@@ -92,7 +85,7 @@ def test_the_elite_becomes_likelier(policy, make_instances) -> None:
 
 
 def vehicles(count: int, customers: int) -> list[CVRPInstance]:
-    """Random instances whose vehicles hold about five customers."""
+    """Return random instances whose vehicles hold about five customers."""
     xy = np.random.default_rng(3).random((count, customers + 1, 2))
     return [
         CVRPInstance(f"{i}", "EXACT_2D", (0, *[1 + j % 3 for j in range(customers)]), 10, xy=x)
@@ -101,7 +94,7 @@ def vehicles(count: int, customers: int) -> list[CVRPInstance]:
 
 
 def test_steps_after_the_last_customer_teach_nothing() -> None:
-    """Leaving them out changes no likelihood, so an update is the same; tours lose nothing."""
+    """Trimming them changes no likelihood and no update; tours lose nothing."""
     torch.manual_seed(0)
     policy, batch = (
         CVRPPolicy(Architecture(16, 2, 1, 16, 2)).requires_grad_(False),
@@ -113,9 +106,8 @@ def test_steps_after_the_last_customer_teach_nothing() -> None:
     ]
     actions = torch.tensor([routes, routes[::-1]], dtype=torch.int16)
     short = trim_padding(actions)
-    assert (
-        short.shape[2] == 10
-    )  # one step more than it takes to reach the last customer, as one must come home
+    # One step more than it takes to reach the last customer: the return.
+    assert short.shape[2] == 10
     score = partial(log_prob, CVRP(), policy, batch, torch.zeros(2, 1, 2))
     assert torch.allclose(score(short), score(actions), atol=1e-6)
     tours = torch.tensor([[[2, 1, 0], [1, 2, 0]]])
@@ -123,9 +115,7 @@ def test_steps_after_the_last_customer_teach_nothing() -> None:
 
 
 def test_every_copy_learns() -> None:
-    """With symmetric copies, each copy of each vehicle instance finds the common elite likelier
-    after an update.
-    """
+    """With symmetric copies, one update makes the common elite likelier in each copy."""
     torch.manual_seed(0)
     policy = CVRPPolicy(Architecture(16, 2, 1, 16, 2)).requires_grad_(False)
     task, strategy = (
@@ -143,9 +133,7 @@ def test_every_copy_learns() -> None:
 
 
 def test_a_weak_policy_learns(make_instances, make_policy) -> None:
-    """From an untrained policy it finds clearly shorter tours than the search alone, with as
-    many attempts.
-    """
+    """From an untrained policy it finds clearly shorter tours than CMA-ES in as many attempts."""
     policy, instances = make_policy(seed=1), make_instances(3, 24)
     learns, searches = CMAESElite(rate=0.01, population=4), CMAES(population=4, temperature=1.0)
     mean = {
@@ -158,7 +146,7 @@ def test_a_weak_policy_learns(make_instances, make_policy) -> None:
 
 
 def test_without_a_rate_it_is_cmaes(policy, make_instances) -> None:
-    """What does not learn finds what the search alone finds, also with symmetric copies."""
+    """At rate 0 it finds what CMA-ES finds, also with symmetric copies."""
     for copies in (1, 2):
         costs = [
             [
@@ -173,22 +161,17 @@ def test_without_a_rate_it_is_cmaes(policy, make_instances) -> None:
 
 
 def test_the_more_updates_the_slower(policy, make_instances) -> None:
-    """The rate goes with the root of the updates that the budget has room for, and is never
-    above its limit.
-    """
+    """The rate falls with the root of the number of expected updates, and has a maximum."""
     task = make_task(TSP(), policy, make_instances(1, 5))
-    assert default_learning_rate(task, 100) == pytest.approx(
-        PACE / 10
-    )  # no budget: as if it ended now
+    # Without a budget, as if it ended now.
+    assert default_learning_rate(task, 100) == pytest.approx(TUNING.rate_numerator / 10)
     task.account.limit, task.account.attempts = 1600, 400
-    assert default_learning_rate(task, 100) == pytest.approx(PACE / 20)
-    assert default_learning_rate(task, 1) == FASTEST["routing"]
+    assert default_learning_rate(task, 100) == pytest.approx(TUNING.rate_numerator / 20)
+    assert default_learning_rate(task, 1) == task.domain.search.max_learning_rate
 
 
 def test_temperatures_of_its_own(policy, make_instances) -> None:
-    """Larger instances are sampled at lower temperatures, though higher ones than without
-    learning.
-    """
+    """Larger instances have lower temperatures, which are above those without learning."""
     for cities, wanted in ((200, 1.0), (240, 0.7), (300, 0.5)):
         task = make_task(TSP(), policy, make_instances(1, cities))
         assert CMAESElite().search_for_task(task).temperature == wanted > default_temperature(task)
@@ -196,9 +179,7 @@ def test_temperatures_of_its_own(policy, make_instances) -> None:
 
 
 def test_large_instances_are_only_searched(policy, make_instances) -> None:
-    """Beyond 300 nodes it is CMA-ES at that size's own temperature, unless a rate says that it
-    shall learn.
-    """
+    """Beyond 300 nodes it is CMA-ES at that size's temperature, unless a rate is given."""
     task = make_task(TSP(), policy, make_instances(1, 302))
     task.account.limit = 100
     search_only, learns = CMAESElite(population=2), CMAESElite(population=2, rate=0.01)
@@ -210,9 +191,7 @@ def test_large_instances_are_only_searched(policy, make_instances) -> None:
 
 
 def test_learning_stops_when_time_is_up(policy, make_instances) -> None:
-    """A lesson that comes too late is left out: scoring makes no solutions, so nobody else would
-    look at the clock.
-    """
+    """An update after the deadline is left out: scoring checks the clock itself."""
     task, strategy = make_task(TSP(), policy, make_instances(2, 6)), CMAESElite()
     state = strategy.init(task)
     state, latents, rolled = strategy.step(task, state)
@@ -232,6 +211,6 @@ def test_learning_stops_when_time_is_up(policy, make_instances) -> None:
     ],
 )
 def test_impossible_settings_are_refused(settings, words: str) -> None:
-    """What cannot work is refused when it is written down."""
+    """Settings that cannot work are refused at construction."""
     with pytest.raises(InputError, match=words):
         CMAESElite(**settings)

@@ -1,6 +1,4 @@
-"""Plans of which a part is built anew, and the search that does so: what is kept, what is found,
-what it costs.
-"""
+"""Large-neighbourhood search on the best plans: what is kept, what is found, what it costs."""
 
 from dataclasses import replace
 
@@ -52,7 +50,7 @@ def corners() -> CVRPInstance:
 
 
 def cut(instance: CVRPInstance, customer: int, gone: float) -> list[int]:
-    """What is kept of the corners' plan when the routes near a customer are left out."""
+    """Return what is kept of the corners' plan when the routes near a customer are removed."""
     batch, where = CVRP().collate([instance]), torch.tensor([[(customer - 0.5) / 10]])
     given = route_prefixes(batch.xy, torch.tensor([CORNERS]), where, torch.tensor([[gone]]))
     assert given.actions.shape == (1, 1, 20)
@@ -60,9 +58,11 @@ def cut(instance: CVRPInstance, customer: int, gone: float) -> list[int]:
 
 
 def test_routes_near_a_customer_are_left_out(corners: CVRPInstance) -> None:
-    """Two at least, more if more customers are to be free, each whole; the others stay in their
-    order, at home.
+    """At least two whole routes are removed, and more if more customers are to be free.
+
+    The others stay in their order.
     """
+    # Its own route and the one on its way.
     assert cut(corners, 1, 1.0) == [
         3,
         4,
@@ -73,18 +73,18 @@ def test_routes_near_a_customer_are_left_out(corners: CVRPInstance) -> None:
         7,
         8,
         0,
-    ]  # its own route and the one on its way
+    ]
     assert cut(corners, 8, 4.0) == [1, 2, 0, 5, 6, 0, 9, 10, 0]
-    assert cut(corners, 3, 5.0) == [1, 2, 0, 5, 6, 0]  # three routes make six, the nearest enough
+    assert cut(corners, 3, 5.0) == [1, 2, 0, 5, 6, 0]  # three routes have six customers
 
 
 def test_one_route_is_always_kept(corners: CVRPInstance) -> None:
-    """However many are to be free: the farthest is the beginning."""
+    """The farthest route is the prefix, however many customers are to be free."""
     assert cut(corners, 1, 100.0) == [7, 8, 0]
 
 
 def test_a_stretch_of_a_tour_is_left_out() -> None:
-    """The rest begins behind it and goes round in either direction."""
+    """The rest begins behind the removed stretch and goes round in either direction."""
     plan, where = torch.tensor([[4, 2, 0, 1, 3]]), torch.tensor([[0.0, 0.15, 0.5, 0.65]])
     given = tour_prefixes(torch.zeros(1, 5, 2), plan, where, torch.tensor([[2.0, 2.9, 3.0, 9.0]]))
     assert given.actions[0].tolist() == [
@@ -97,10 +97,8 @@ def test_a_stretch_of_a_tour_is_left_out() -> None:
 
 
 def test_rebuilding_improves_a_poor_plan(driver: CVRPPolicy) -> None:
-    """Of two latents and then of parts of the best plan: with the same attempts far better than
-    generations alone.
-    """
-    instances = vehicles(8, 30)  # of six seeds 0.948 to 0.967
+    """With two latents, LNS finds far better plans than generations of as many attempts."""
+    instances = vehicles(8, 30)  # six seeds give 0.948 to 0.967
     whole, _ = search(CMAESElite(population=2), make_task(CVRP(), driver, instances), Budget(96))
     parts, _ = search(
         CMAESRefine(population=2, rebuilt=8.0), make_task(CVRP(), driver, instances), Budget(96)
@@ -109,9 +107,7 @@ def test_rebuilding_improves_a_poor_plan(driver: CVRPPolicy) -> None:
 
 
 def test_a_warm_start_is_built_upon(driver: CVRPPolicy) -> None:
-    """The plan that was given is the best so far, so it is its neighbourhoods that are planned
-    again.
-    """
+    """A given plan is the best so far, so its neighbourhoods are re-sampled."""
     (instance,) = vehicles(1, 40)
     rings = Routes(tuple(tuple(range(k, k + 5)) for k in range(1, 41, 5)))
     task, strategy = (
@@ -132,8 +128,9 @@ def test_a_warm_start_is_built_upon(driver: CVRPPolicy) -> None:
 
 
 def test_neighbourhoods_come_in_the_shares_that_were_asked_for(driver: CVRPPolicy) -> None:
-    """After 4 latents from 40 starts half as many completions, sixteen of each neighbourhood;
-    then a beam.
+    """After 4 latents from 40 starts there are half as many completions, then a beam.
+
+    Each neighbourhood is completed sixteen times.
     """
     task, strategy = (
         make_task(CVRP(), driver, vehicles(2, 40)),
@@ -159,10 +156,8 @@ def test_neighbourhoods_come_in_the_shares_that_were_asked_for(driver: CVRPPolic
     assert (state.beam.depth, made[1].length.unique().tolist()) == (2, [2])
 
 
-def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy, monkeypatch) -> None:
-    """Alone or beside others, in pieces of whatever size, the same neighbourhoods are drawn and
-    planned alike.
-    """
+def test_instances_do_not_depend_on_the_batch(driver: CVRPPolicy, monkeypatch) -> None:
+    """An instance gets the same neighbourhoods in any batch and with any piece size."""
     instances, strategy = (
         vehicles(3, 20),
         CMAESRefine(population=4, rebuilt=4.0, beam=0, rate=0.001),
@@ -187,9 +182,7 @@ def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy, monkeypatc
 
 
 def test_a_beam_leaves_the_noise_alone(driver: CVRPPolicy) -> None:
-    """It samples nothing: the generation after it sees the noise that it would have seen
-    without.
-    """
+    """A beam samples nothing: the generation after it has the noise it would have without."""
     task, strategy = (
         make_task(CVRP(), driver, vehicles(2, 12)),
         CMAESRefine(population=4, rebuilt=0.0, beam=1),
@@ -201,15 +194,13 @@ def test_a_beam_leaves_the_noise_alone(driver: CVRPPolicy) -> None:
         before = state.beam.depth
         state, _, _ = strategy.step(task, state)
         if state.beam.depth < before:
-            break  # a new one, after a generation
+            break  # a new beam, after a generation
         assert task.tried_count == tried_count
     assert task.tried_count == tried_count + 4
 
 
 def test_plans_of_one_or_two_routes_lose_their_ends(corners: CVRPInstance) -> None:
-    """No other routes could be kept: the last customers are planned again, or, driven backwards,
-    the first.
-    """
+    """If no other route could be kept, the first or the last customers are re-sampled."""
     batch = CVRP().collate([replace(corners, capacity=10)] * 2)
     plan = torch.tensor([[*range(1, 11), *[0] * 10], [1, 2, 3, 4, 0, *range(5, 11), *[0] * 9]])
     given = route_prefixes(
@@ -221,8 +212,8 @@ def test_plans_of_one_or_two_routes_lose_their_ends(corners: CVRPInstance) -> No
 
 
 def test_tours_too(policy, make_instances) -> None:
-    """Stretches of tours: what is found is a tour, no longer than what generations alone find."""
-    instances = make_instances(3, 40)  # of three seeds 0.943 to 0.953
+    """For tours it re-samples stretches, and finds tours no longer than generations alone."""
+    instances = make_instances(3, 40)  # three seeds give 0.943 to 0.953
     whole, _ = search(CMAESElite(population=2), make_task(TSP(), policy, instances), Budget(32))
     parts, _ = search(
         CMAESRefine(population=2, rebuilt=8.0), make_task(TSP(), policy, instances), Budget(32)
@@ -234,17 +225,16 @@ def test_tours_too(policy, make_instances) -> None:
 
 
 def cycle(order: list[int]) -> tuple[int, ...]:
-    """A tour whatever its beginning and direction: from its least number on, towards the lesser
-    neighbour.
-    """
+    """Return a tour from its least city on, towards the lesser neighbour."""
     at = order.index(min(order))
     way = (*order[at:], *order[:at])
     return min(way, (way[0], *way[:0:-1]))
 
 
 def test_a_tour_is_learnt_from_wherever_it_begins(policy, make_instances) -> None:
-    """The same tours, from other cities and either way round, differently each time; alone as in
-    company.
+    """Views are the same tours from other cities in either direction.
+
+    They differ each time, and do not depend on the batch.
     """
     torch.manual_seed(0)
     size, instances = 12, make_instances(2, 12)
@@ -256,9 +246,8 @@ def test_a_tour_is_learnt_from_wherever_it_begins(policy, make_instances) -> Non
     seen = random_views(task, elite_set)
     tours, views = (x.actions.flatten(0, 1).tolist() for x in (elite_set, seen))
     assert [cycle(view) for view in views] == [cycle(tour) for tour in tours]
-    assert (
-        seen.actions.dtype == elite_set.actions.dtype
-    )  # else a GPU's kernels for scores would be compiled once more
+    # Otherwise a GPU would compile its kernels for scores again.
+    assert seen.actions.dtype == elite_set.actions.dtype
     assert torch.equal(seen.cost, elite_set.cost)
     assert torch.equal(random_views(alone, elite_set[:1]).actions, seen.actions[:1])
     places = [tour.index(view[0]) for tour, view in zip(tours, views, strict=True)]
@@ -267,7 +256,7 @@ def test_a_tour_is_learnt_from_wherever_it_begins(policy, make_instances) -> Non
         for tour, at, view in zip(tours, places, views, strict=True)
     ]
     assert len(set(places)) == size
-    assert 24 < sum(ahead) < 56  # of 80; half of them, give or take three deviations
+    assert 24 < sum(ahead) < 56  # half of 80, up to three deviations
     task.tried_count += 1
     assert not torch.equal(random_views(task, elite_set).actions, seen.actions)
 
@@ -275,13 +264,13 @@ def test_a_tour_is_learnt_from_wherever_it_begins(policy, make_instances) -> Non
 def test_routes_are_learnt_in_the_order_they_were_built_in(
     driver: CVRPPolicy, corners: CVRPInstance
 ) -> None:
-    """That order is something a policy for vehicles knows."""
+    """A CVRP policy relies on the order of routes, so views leave it alone."""
     elite_set = EliteSet(torch.ones(1, 1), torch.arange(8).view(1, 1, 8))
     assert random_views(make_task(CVRP(), driver, [corners]), elite_set) is elite_set
 
 
 def test_the_latent_of_the_cheapest_rollout(policy) -> None:
-    """Over all starts."""
+    """The best latent has the cheapest rollout over all starts."""
     from rhumbline.decoding import Rollouts
 
     rolled = Rollouts(
@@ -306,25 +295,23 @@ def test_the_latent_of_the_cheapest_rollout(policy) -> None:
     ],
 )
 def test_impossible_settings_are_refused(settings) -> None:
-    """When they are written down."""
+    """Settings that cannot work are refused at construction."""
     with pytest.raises(InputError, match="at least"):
         CMAESRefine(**settings)
 
 
 def test_sizes_of_neighbourhoods() -> None:
-    """Enough to change something, and few beside a hundred nodes."""
+    """Neighbourhoods are large enough to change something, and small beside 100 nodes."""
     assert 4 < MIN_FREE_NODES < MAX_FREE_NODES < 100
 
 
 @pytest.mark.parametrize(
     "settings", [{}, {"population": 40}, {"rebuilt": 0.5}, {"population": 5, "rebuilt": 3.0}]
 )
-def test_a_rehearsal_uses_every_kernel(
+def test_a_warm_up_run_uses_every_kernel(
     driver: CVRPPolicy, monkeypatch, settings: dict[str, float]
 ) -> None:
-    """Parts are sampled and a beam is completed greedily within its few attempts, long before
-    the first usual beam.
-    """
+    """A warm-up run samples parts and completes a beam within its few attempts."""
     task, used = make_task(CVRP(), driver, vehicles(1, 12)), []
     with monkeypatch.context() as patched:
         patched.setattr(Task, "device", property(lambda task: torch.device("cuda")))
@@ -341,9 +328,7 @@ def test_a_rehearsal_uses_every_kernel(
 
 @pytest.mark.parametrize("temperature", [1.0, 0.0])
 def test_as_many_parts_as_were_asked_for(driver: CVRPPolicy, temperature: float) -> None:
-    """For each whole plan three of which a part is new; greedily one of each neighbourhood,
-    since all are the same.
-    """
+    """Each whole rollout comes with three parts; at temperature 0 each neighbourhood with one."""
     task, made = make_task(CVRP(), driver, vehicles(1, 20)), []
     task.account.limit, complete = 1000, task.complete
     task.complete = lambda latents, given, memory, heat, samples: (
@@ -354,15 +339,13 @@ def test_as_many_parts_as_were_asked_for(driver: CVRPPolicy, temperature: float)
         population=4, rebuilt=3.0, temperature=temperature, starts=1.0, plans=4, beam=0
     )
     strategy.step(task, strategy.init(task))
-    # Three for each of 4 x 20 whole ones: 16 samples of 15 neighbourhoods, that is of four of each
-    # plan; or 60 of each.
+    # Three parts for each of 4 x 20 rollouts: 16 samples of 15 neighbourhoods, which are four of
+    # each plan, or 60 of each.
     assert sum(made) == (16 * 4 * 4 if temperature else 60 * 4)
 
 
 def test_large_instances_are_mostly_refined(policy, make_instances, monkeypatch) -> None:
-    """Beyond 300 cities a CPU builds a part for every tenth of a city and whole tour; up to
-    there and on a GPU two.
-    """
+    """Beyond 300 cities a CPU builds a part per tour and ten cities; otherwise there are two."""
     small, large = (make_task(TSP(), policy, make_instances(1, nodes)) for nodes in (300, 400))
     assert [
         CMAESRefine().default_parts_per_rollout(task) for task in (small, large)
@@ -375,8 +358,9 @@ def test_large_instances_are_mostly_refined(policy, make_instances, monkeypatch)
 def test_parts_of_large_instances_are_sampled_at_a_temperature_of_their_own(
     policy, make_instances, monkeypatch
 ) -> None:
-    """Whole tours of 302 cities at 0.2, parts, which are a few dozen decisions, at 0.5; or as a
-    user says.
+    """Parts of 302 cities are sampled at 0.5 where whole tours are at 0.2.
+
+    A part is a few dozen decisions. A temperature that a user sets is used for both.
     """
     told = dict[str, list[float]](whole=[], part=[])
 
@@ -400,15 +384,15 @@ def test_parts_of_large_instances_are_sampled_at_a_temperature_of_their_own(
         with pytest.raises(Spent):
             strategy.step(task, strategy.init(task))
     assert told == {"whole": [0.2, 0.9], "part": [0.5, 0.9]}
-    warmths = [
+    temperatures = [
         CMAESRefine().part_temperature(make_task(TSP(), policy, make_instances(1, nodes)))
         for nodes in (300, 501, 502)
     ]
-    assert warmths == [0.5, 0.5, 0.1]  # up to 300 that of what learns
+    assert temperatures == [0.5, 0.5, 0.1]  # up to 300 nodes that of the learner
 
 
 def test_larger_plans_need_more_attempts_each(policy, make_instances) -> None:
-    """One plan for every 150 attempts up to 300 cities, for every 300 at 400."""
+    """One plan is refined for every 150 attempts up to 300 cities, for every 300 at 400."""
     found = list[int]()
     for nodes in (100, 300, 400):
         task = make_task(TSP(), policy, make_instances(1, nodes))
@@ -418,18 +402,18 @@ def test_larger_plans_need_more_attempts_each(policy, make_instances) -> None:
 
 
 def test_beams_are_for_cpus(driver: CVRPPolicy, monkeypatch) -> None:
-    """Unless they are asked for."""
+    """On a GPU there is no beam unless a user asks for it."""
     task = make_task(CVRP(), driver, vehicles(1, 4))
     assert [CMAESRefine(beam=beam).default_beam(task) for beam in (None, 0, 3)] == [8, 0, 3]
     large = make_task(CVRP(), driver, vehicles(1, 301))
     assert [CMAESRefine(beam=beam).default_beam(large) for beam in (None, 3)] == [0, 3]
     monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
     assert [CMAESRefine(beam=beam).default_beam(task) for beam in (None, 0, 3)] == [0, 0, 3]
-    assert CMAESRefine().rehearsal[0].default_beam(task) == 0
+    assert CMAESRefine().warm_up(task).strategy.default_beam(task) == 0
 
 
 def test_neighbourhoods_build_upon_one_another(driver: CVRPPolicy) -> None:
-    """After every few of them the best plan of then is the one that is taken apart."""
+    """After every few neighbourhoods, the best plan so far is the next to be cut."""
     task = make_task(CVRP(), driver, vehicles(1, 40))
     strategy = CMAESRefine(population=4, rebuilt=4.0, plans=1, abreast=2)
     task.account.limit, kept, complete = 1000, [], task.complete
@@ -444,17 +428,27 @@ def test_neighbourhoods_build_upon_one_another(driver: CVRPPolicy) -> None:
 
 
 def test_tours_may_be_cut_the_way_they_were_built_only() -> None:
-    """Then what is left of a tour is a stretch of it as it stands, whatever the luck; vehicles
-    are cut as ever.
+    """On request, what is left of a tour is a stretch in its own direction.
+
+    The uniforms do not change that, and CVRP plans are cut as before.
     """
-    plan, luck = (
+    plan, uniforms = (
         torch.tensor([[3, 1, 4, 0, 2]]),
         torch.tensor([[[0.1, 0.0], [0.6, 0.0], [0.99, 0.0]]]),
     )
     xy = torch.rand(1, 5, 2, generator=torch.Generator().manual_seed(1))
-    one = neighbourhood_prefixes("tsp", xy, plan, luck, both=False).actions[0].tolist()
+    one = neighbourhood_prefixes(tour_prefixes, xy, plan, uniforms, both=False).actions[0].tolist()
     assert one == [[3, 1, 4, 0, 2], [0, 2, 3, 1, 4], [2, 3, 1, 4, 0]]
-    assert neighbourhood_prefixes("tsp", xy, plan, luck).actions[0].tolist()[2] == [2, 0, 4, 1, 3]
+    assert neighbourhood_prefixes(tour_prefixes, xy, plan, uniforms).actions[0].tolist()[2] == [
+        2,
+        0,
+        4,
+        1,
+        3,
+    ]
     routes = torch.tensor([[1, 2, 0, 3, 0, 4, 0, 0]])
-    same = (neighbourhood_prefixes("cvrp", xy, routes, luck, both=both) for both in (True, False))
+    same = (
+        neighbourhood_prefixes(route_prefixes, xy, routes, uniforms, both=both)
+        for both in (True, False)
+    )
     assert torch.equal(*(x.actions for x in same))

@@ -27,9 +27,7 @@ from rhumbline.search.task import make_task
 
 @pytest.mark.parametrize("strategy", [EASEmb(rate=0.05), EASLay(rate=0.003)], ids=["emb", "lay"])
 def test_a_weak_policy_learns(strategy, make_instances, make_policy) -> None:
-    """From an untrained policy, 80 attempts with learning find clearly shorter tours than 80
-    samples.
-    """
+    """From an untrained policy, 80 attempts with learning beat 80 samples clearly."""
     policy, instances = make_policy(latent=0, seed=1), make_instances(3, 24)
     mean = {
         kind: np.mean(
@@ -41,7 +39,7 @@ def test_a_weak_policy_learns(strategy, make_instances, make_policy) -> None:
 
 
 def changed_tables(strategy, policy, instances, steps: int) -> tuple[object, object]:
-    """Tables before and after some updates."""
+    """Return the tables before and after some updates."""
     task = make_task(TSP(), policy, instances)
     task.account.limit = 1000
     state, before = strategy.init(task), task.memory.map(torch.clone)
@@ -55,9 +53,7 @@ def changed_tables(strategy, policy, instances, steps: int) -> tuple[object, obj
 
 
 def test_embeddings_change_in_the_final_product_only(make_instances, make_policy) -> None:
-    """Keys, values and queries are those of the encoder, and no weight of the policy gets a
-    gradient.
-    """
+    """Keys, values and queries stay those of the encoder; no weight gets a gradient."""
     policy = make_policy().requires_grad_(True)
     before, after = changed_tables(EASEmb(), policy, make_instances(2, 6), 3)
     for field in fields(before):
@@ -86,9 +82,7 @@ def test_a_layer_changes_nothing_but_itself(make_instances, make_policy) -> None
     "strategy", [EASEmb(rate=1e-3, imitation=10.0), EASLay(rate=1e-4, imitation=10.0)]
 )
 def test_imitation_makes_the_incumbent_likelier(strategy, policy, make_instances) -> None:
-    """With a heavy imitation term one update raises the incumbents' probability, each from its
-    own start.
-    """
+    """With a heavy imitation term, one update raises the probability of the incumbents."""
     task = make_task(TSP(), policy, make_instances(3, 8))
     task.account.limit = 100
     state = strategy.init(task)
@@ -106,9 +100,7 @@ def test_imitation_makes_the_incumbent_likelier(strategy, policy, make_instances
 
 
 def test_a_full_gpu_halves_what_is_scored(policy, make_instances, monkeypatch, capsys) -> None:
-    """Scores that memory cannot hold together come in halves, each once: the update is the same,
-    and it is said.
-    """
+    """Scores that memory cannot hold are halved; the update is the same, with a note."""
     moved, asked = [], []
     kernels.note_once.cache_clear()
     for most in (1000, 5):
@@ -127,8 +119,8 @@ def test_a_full_gpu_halves_what_is_scored(policy, make_instances, monkeypatch, c
             state = EASEmb(passes=2).init(task)
             EASEmb(passes=2).step(task, state)
         moved.append(state.parameters[0].detach() - task.memory.embedding)
-    # 3 instances x 2 latents x (6 starts and the incumbent); cut by instances, by latents, by
-    # starts; then at once so
+    # 3 instances x 2 latents x (6 starts and the incumbent): cut by instances, latents and starts.
+    # Later chunks are as small at once.
     assert asked == [42, 42, 14, 7, *[3, 4] * 6]
     assert torch.allclose(*moved, atol=1e-6)
     assert moved[0].abs().max() > 1e-3
@@ -136,7 +128,7 @@ def test_a_full_gpu_halves_what_is_scored(policy, make_instances, monkeypatch, c
 
 
 def test_no_memory_for_a_single_score_is_an_error(policy, make_instances, monkeypatch) -> None:
-    """It says what to do."""
+    """If one sequence is too large, the error says what to do."""
     task = make_task(TSP(), policy, make_instances(1, 5))
     task.account.limit = 100
 
@@ -149,7 +141,7 @@ def test_no_memory_for_a_single_score_is_an_error(policy, make_instances, monkey
 
 
 def test_without_a_rate_it_is_sampling(policy, make_instances) -> None:
-    """Active search that does not move finds what sampling finds with the same attempts."""
+    """At rate 0, active search finds what sampling finds with the same attempts."""
     instances = make_instances(2, 9)
     costs = [
         [s.cost for s in search(kind, make_task(TSP(), policy, instances), Budget(40))[0]]
@@ -160,9 +152,7 @@ def test_without_a_rate_it_is_sampling(policy, make_instances) -> None:
 
 
 def test_advantages_by_hand(policy, make_instances) -> None:
-    """Cost minus the mean over starts of the same pass, over the number of trajectories: they
-    make a mean.
-    """
+    """The advantage is the cost above the mean over starts, over the number of rollouts."""
     task = make_task(TSP(), policy, make_instances(1, 3))
     cost = torch.tensor([[[1.0, 2.0, 6.0], [5.0, 5.0, 5.0]]])
     weight = advantages(task, Rollouts(cost, torch.zeros(1, 2, 3, 3, dtype=torch.int16)))
@@ -170,7 +160,7 @@ def test_advantages_by_hand(policy, make_instances) -> None:
 
 
 def test_advantages_know_no_fleet() -> None:
-    """Routes too many weigh nothing: the weights are those of a free fleet, in either metric."""
+    """Surplus routes weigh nothing: weights are those without a fleet, in either metric."""
     torch.manual_seed(0)
     policy = CVRPPolicy(Architecture(16, 2, 1, 16, 0)).requires_grad_(False)
     xy = np.random.default_rng(0).random((7, 2)) * 100
@@ -184,7 +174,7 @@ def test_advantages_know_no_fleet() -> None:
 
 
 def test_advantages_know_no_units(policy, make_instances) -> None:
-    """A file whose metric is a thousand times the unit square's teaches with the same weights."""
+    """A file whose metric is 1000 times the unit square's teaches with the same weights."""
     plain = make_task(TSP(), policy, make_instances(2, 7))
     rolled = plain.rollout_each_copy(torch.zeros(2, 2, 4), 1.0)
     large = replace(plain.batch, distance=1000.0 * torch.cdist(plain.batch.xy, plain.batch.xy))
@@ -195,9 +185,7 @@ def test_advantages_know_no_units(policy, make_instances) -> None:
 
 
 def test_small_memory_learns_the_same(policy, make_instances, monkeypatch) -> None:
-    """Scoring row by row, or three sequences at a time, gives the gradients of scoring
-    everything at once.
-    """
+    """Scoring row by row, or three sequences at a time, gives the same gradients."""
     found = []
     for elements in (1 << 21, 5 * 8 * 7 * 7 // 4, 3 * 7 * 7 // 4 + 1):
         monkeypatch.setitem(eas.CHUNK_ELEMENTS, "cpu", elements)
@@ -212,7 +200,7 @@ def test_small_memory_learns_the_same(policy, make_instances, monkeypatch) -> No
 
 
 def test_adam_is_adam() -> None:
-    """Five steps move two parameters to where torch's own optimiser moves them."""
+    """Five steps move two parameters to where torch's own Adam moves them."""
     rng = torch.Generator().manual_seed(0)
     own = tuple(torch.randn(3, 4, generator=rng, requires_grad=True) for _ in range(2))
     theirs = tuple(p.detach().clone().requires_grad_(True) for p in own)
@@ -229,9 +217,7 @@ def test_adam_is_adam() -> None:
 
 @pytest.mark.parametrize(("used", "tried"), [(1, 1), (1, 3), (2, 3), (3, 2)])
 def test_an_update_follows_its_formula(policy, make_instances, used: int, tried: int) -> None:
-    """The gradient is that of weighted samples and of the incumbent under each latent in use,
-    scored apart.
-    """
+    """The gradient is that of the weighted samples and of the incumbent under each latent."""
     task = make_task(TSP(), policy, make_instances(2, 7))
     task.account.limit, strategy = 100, EASEmb(passes=tried, imitation=0.3)
     latents = torch.rand(2, used, 4, generator=torch.Generator().manual_seed(0))
@@ -253,9 +239,7 @@ def test_an_update_follows_its_formula(policy, make_instances, used: int, tried:
 
 @pytest.mark.parametrize("copies", [1, 8])
 def test_a_step_waits_for_nothing(policy, make_instances, forbid_host_sync, copies: int) -> None:
-    """Nothing is read back from the device in a step, so that the host can prepare the next one
-    meanwhile.
-    """
+    """A step reads nothing back from the device, so that the host can run ahead."""
     task = make_task(TSP(), policy, make_instances(2, 6), augment=copies)
     steps = stream(EASEmb(), task, Budget(100))
     with forbid_host_sync:
@@ -263,7 +247,7 @@ def test_a_step_waits_for_nothing(policy, make_instances, forbid_host_sync, copi
 
 
 def test_copies_share_the_passes(policy, make_instances) -> None:
-    """Eight attempts between updates are one on each of eight copies, and two on each of four."""
+    """Eight attempts between updates are one on each of eight copies, or two on each of four."""
     for copies, passes in ((1, 8), (4, 2), (8, 1)):
         task = make_task(TSP(), policy, make_instances(1, 5), augment=copies)
         task.account.limit = 100
@@ -273,8 +257,9 @@ def test_copies_share_the_passes(policy, make_instances) -> None:
 
 
 def test_a_layer_needs_plain_torch_on_a_cpu() -> None:
-    """There `auto` takes torch for it, and asking for the fused engine is an error with the
-    reason; a GPU knows it.
+    """On a CPU `auto` takes torch for a layer, and `fused` is an error with the reason.
+
+    A GPU has kernels with layers.
     """
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert engine_for(EASLay(), "auto", cpu, 5) == "torch"
@@ -288,9 +273,7 @@ def test_a_layer_needs_plain_torch_on_a_cpu() -> None:
 
 @pytest.mark.parametrize("copies", [1, 3])
 def test_adapted_tables_run_fused(make_policy, make_instances, copies: int) -> None:
-    """Rollouts from tables that have learnt are the same on both engines of a CPU, so they learn
-    the same too.
-    """
+    """Rollouts from adapted tables are the same on both engines of a CPU."""
     policy = make_policy(latent=2, width=128, heads=8)
     costs = []
     for engine in ("torch", "fused"):
@@ -304,7 +287,7 @@ def test_adapted_tables_run_fused(make_policy, make_instances, copies: int) -> N
 
 
 def test_search_first_then_adapt(policy, make_instances) -> None:
-    """Half of 64 attempts are two generations of CMA-ES; then the best latents found take turns."""
+    """Half of 64 attempts are two generations of CMA-ES; then the best latents take turns."""
     task, strategy = make_task(TSP(), policy, make_instances(2, 6)), CMAESEAS(kept=3)
     task.account.limit = 64
     state, tried = strategy.init(task), []
@@ -320,7 +303,7 @@ def test_search_first_then_adapt(policy, make_instances) -> None:
 
 
 def test_best_latents_by_hand(policy, make_instances) -> None:
-    """The cheapest of what was known and what is new, best first."""
+    """The best latents are the cheapest of the known and the new ones, best first."""
     search = CMAES().init(make_task(TSP(), policy, make_instances(1, 3)))
     known = CMAESEASState(search, torch.tensor([[3.0, 5.0]]), torch.tensor([[[0.3], [0.5]]]))
     rolled = Rollouts(
@@ -342,7 +325,7 @@ def test_best_latents_by_hand(policy, make_instances) -> None:
     ],
 )
 def test_impossible_settings_are_refused(kind, settings, words: str) -> None:
-    """What cannot work is refused when it is written down."""
+    """Settings that cannot work are refused at construction."""
     with pytest.raises(InputError, match=words):
         kind(**settings)
 
@@ -350,9 +333,7 @@ def test_impossible_settings_are_refused(kind, settings, words: str) -> None:
 def test_a_search_settles_its_engine_by_the_size_of_the_task(
     monkeypatch, policy, make_instances
 ) -> None:
-    """Also where nobody asked before: kernels that know layers know them up to some number of
-    nodes.
-    """
+    """A search resolves its engine by the task's size: kernels have layers up to a limit."""
     monkeypatch.setattr(
         kernels, "why_not_layer", lambda _, nodes: "too many" if nodes > 5 else None
     )

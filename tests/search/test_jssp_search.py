@@ -1,4 +1,4 @@
-"""Search on the job shop: every strategy, from instances to verified schedules."""
+"""Search on the JSSP: every strategy, from instances to verified schedules."""
 
 from itertools import permutations
 
@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import rhumbline
-from rhumbline.api import make_tasks
 from rhumbline.errors import InputError
+from rhumbline.pipeline import make_tasks
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.problems.jssp import JSSP, JSSPInstance, JSSPMachines, jssp_from_arrays
@@ -41,9 +41,7 @@ def instances(count: int, jobs: int, machines: int, seed: int = 0) -> list[JSSPI
 
 
 def optimum(instance: JSSPInstance) -> int:
-    """The shortest of all semi-active schedules: every order of all operations that keeps jobs
-    in order.
-    """
+    """Return the shortest makespan of all semi-active schedules, by enumeration of all orders."""
     jobs = [o.job for o in instance.operations]
     return min(
         JSSP().decode(instance, [0, *order]).cost(instance) for order in set(permutations(jobs))
@@ -52,9 +50,7 @@ def optimum(instance: JSSPInstance) -> int:
 
 @pytest.mark.parametrize("name", SERVED)
 def test_strategies_return_verified_schedules(name: str, policy: JSSPPolicy) -> None:
-    """Each strategy keeps its budget, and trace and solution agree with the schedule's own
-    makespan.
-    """
+    """Each strategy keeps its budget; trace and solution agree with the schedule's makespan."""
     given = instances(3, 5, 4)
     solutions = rhumbline.solve(given, policy=policy, strategy=STRATEGIES[name](), attempts=40)
     for instance, solution in zip(given, solutions, strict=True):
@@ -81,9 +77,7 @@ REFUSED = dict.fromkeys(COMPARING, "compares the starts of an instance, and jssp
 def test_what_needs_starts_or_neighbourhoods_is_refused_before_any_attempt(
     name: str, policy: JSSPPolicy
 ) -> None:
-    """A schedule has one start and no positions; this is said at once, with what can be used
-    instead.
-    """
+    """A strategy that needs starts or neighbourhoods is refused, and the error names others."""
     task = make_task(JSSP(), policy, instances(1, 3, 3))
     with pytest.raises(InputError, match=f"{REFUSED[name]}.*; use --search sampling-elite"):
         search(STRATEGIES[name](), task, Budget(40))
@@ -92,7 +86,7 @@ def test_what_needs_starts_or_neighbourhoods_is_refused_before_any_attempt(
 
 @pytest.mark.parametrize("name", ["sampling-elite", "cmaes-elite"])
 def test_the_published_network_has_no_tables_to_adjust(name: str) -> None:
-    """It reads the shop anew at each tick."""
+    """The published network encodes the shop at each step, so no table can be adjusted."""
     policy = JSSPMachinesPolicy(MachinesArchitecture(width=16, heads=2, hidden=16, latent=2))
     task = make_task(JSSPMachines(), policy.requires_grad_(False), instances(1, 3, 3))
     with pytest.raises(
@@ -104,9 +98,7 @@ def test_the_published_network_has_no_tables_to_adjust(name: str) -> None:
 
 
 def test_symmetries_are_refused(policy: JSSPPolicy) -> None:
-    """A shop has no positions to turn; among other problems it is refused before these are
-    solved.
-    """
+    """A JSSP instance has no positions to rotate; it is refused before others are solved."""
     with pytest.raises(InputError, match="augment needs positions"):
         rhumbline.solve(instances(1, 3, 3), policy=policy, attempts=8, augment=8)
     mixed = [tsp_from_array(np.random.default_rng(0).random((5, 2))), *instances(1, 3, 3)]
@@ -115,7 +107,7 @@ def test_symmetries_are_refused(policy: JSSPPolicy) -> None:
 
 
 def first_beam(policy: JSSPPolicy, given: list[JSSPInstance]) -> list[float]:
-    """The makespans that one whole beam search finds, whatever it costs."""
+    """Return the makespans that one whole beam search finds, whatever it costs."""
     task, strategy = make_task(JSSP(), policy, given), SGBS()
     state = first, _, _ = strategy.step(task, strategy.init(task))
     while first.width == state[0].width:
@@ -124,8 +116,9 @@ def first_beam(policy: JSSPPolicy, given: list[JSSPInstance]) -> list[float]:
 
 
 def test_a_beam_of_several_is_the_beam_of_each(policy: JSSPPolicy) -> None:
-    """Together they pay for the choices of all, since most shops have none at most decisions;
-    they find the same.
+    """A beam over several instances finds what a beam over each finds.
+
+    Together they pay for the choices of all, since most shops have no choice at most decisions.
     """
     given = instances(3, 4, 3)
     assert first_beam(policy, given) == [first_beam(policy, [instance])[0] for instance in given]
@@ -144,8 +137,9 @@ def test_a_batch_equals_each_alone(name: str, policy: JSSPPolicy) -> None:
 
 
 def test_shapes_are_solved_in_groups_and_returned_in_order(policy: JSSPPolicy) -> None:
-    """Uneven jobs, one job, one machine and one operation are solved like the rest, and the
-    order given is kept.
+    """Instances of any shape are solved, and solutions come in the order of the instances.
+
+    The shapes are uneven jobs, one job, one machine and one operation.
     """
     odd = [
         JSSPInstance("uneven", ((2, 5, 1), (3,)), ((0, 1, 0), (1,)), 2),

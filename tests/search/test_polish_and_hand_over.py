@@ -12,6 +12,7 @@ import torch
 
 from rhumbline import improvers, kernels
 from rhumbline.api import solve
+from rhumbline.domains.tsp import TSP_DOMAIN
 from rhumbline.errors import InputError, MissingExtra, RhumbError
 from rhumbline.kernels.numba.local_search import launch as local_moves
 from rhumbline.policies.attention.encoder import Architecture
@@ -78,19 +79,6 @@ def test_a_warm_up_run_is_no_longer_than_the_search(
     monkeypatch.setattr(tasks.Task, "device", torch.device("cuda"))
     finishing.run_warm_up(CMAES(), task, budget)
     assert seen == [Budget(attempts=made)]
-
-
-@pytest.mark.parametrize(("budget", "times"), [(Budget(seconds=0.01), 1), (Budget(attempts=3), 0)])
-def test_a_gpu_warms_up_if_there_is_a_time_limit(
-    monkeypatch, policy, make_instances, budget: Budget, times
-) -> None:
-    """Compilation is not part of the seconds. Without a time limit it would only cost attempts."""
-    called: list[object] = []
-    monkeypatch.setattr(finishing, "run_warm_up", lambda *given: called.append(given))
-    monkeypatch.setattr(tasks.Task, "device", torch.device("cuda"))
-    monkeypatch.setattr(finishing, "search", lambda *_: ([], False))
-    solve_task(Sampling(), make_task(TSP(), policy, make_instances(1, 9)), budget)
-    assert len(called) == times
 
 
 # --- polish
@@ -172,7 +160,7 @@ class Clock:
         self.now = 0.0
         self.polished = []
         real_try = tasks.Task._try
-        tools = finishing.plan_tools_for("tsp", "")
+        tools = TSP_DOMAIN.plans
 
         def slow_try(task, *arguments, **options):
             self.now += rollout
@@ -193,7 +181,7 @@ class Clock:
             monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(tasks.Task, "_try", slow_try)
         slow = replace(tools, polisher=slow_polisher)
-        monkeypatch.setattr(finishing, "plan_tools_for", lambda *_: slow)
+        monkeypatch.setattr(tasks.Task, "plan_tools", lambda *_: slow)
 
 
 def one_rollout_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:

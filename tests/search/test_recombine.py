@@ -377,7 +377,7 @@ def test_a_search_ends_with_a_recombination(driver: CVRPPolicy, corners: CVRPIns
         elite_of(task.batch, NORTH).cost[:, 0],
         torch.tensor([NORTH]),
     )
-    strategy.conclude(task, replace(state, stock=north.joined(south, 512)))
+    strategy.finish(task, replace(state, stock=north.joined(south, 512)))
     assert set(CVRP().decode(corners, task.incumbents[0].tolist()).routes) == RIGHT
     assert task.account.attempts == attempts
 
@@ -430,13 +430,13 @@ def test_many_instances_have_smaller_pools(driver: CVRPPolicy, monkeypatch) -> N
     assert CMAESRefine(stock=7).default_route_pool(task) == 7
     means = recombination.PARTITION_BUDGETS["compiled"]
     for limit, routes in (
-        (100, cmaes_refine.FEWEST),
+        (100, cmaes_refine.TUNING.min_route_pool),
         (200, 768),
         (1000, means.stock),
     ):  # of 800 a multiple of 64
         task.account.limit, task.account.attempts = limit, 20
         assert CMAESRefine().default_route_pool(task) == routes
-    for max_elements, routes in ((2 * 21 * 1000, 960), (1, cmaes_refine.FEWEST)):
+    for max_elements, routes in ((2 * 21 * 1000, 960), (1, cmaes_refine.TUNING.min_route_pool)):
         monkeypatch.setitem(
             recombination.PARTITION_BUDGETS, "compiled", replace(means, max_elements=max_elements)
         )
@@ -495,4 +495,4 @@ def test_tours_have_no_routes(policy, make_instances) -> None:
     task.account.limit = 1000
     state, _, _ = strategy.step(task, strategy.init(task))
     assert state.stock is None
-    strategy.conclude(task, state)
+    strategy.finish(task, state)

@@ -1,6 +1,4 @@
-"""Sampling that learns from its best plans: what it learns, that it helps, and that given
-schedules do no harm.
-"""
+"""Sampling that learns from its best plans: what it learns, that it helps, and warm starts."""
 
 from functools import partial
 
@@ -50,7 +48,7 @@ def costs(strategy: object, task: Task, attempts: int) -> list[float]:
 
 
 def test_the_best_schedules_become_likelier(dispatcher: JSSPPolicy) -> None:
-    """One update raises the probability of what it learns from, in every shop."""
+    """One update raises the probability of the elite, in every instance."""
     task, strategy = (
         make_task(JSSP(), dispatcher, shops(3, 5, 4)),
         SamplingElite(elite=4, rate=1e-3, population=16),
@@ -69,9 +67,7 @@ def test_the_best_schedules_become_likelier(dispatcher: JSSPPolicy) -> None:
 
 
 def test_the_best_of_earlier_generations_are_kept(dispatcher: JSSPPolicy) -> None:
-    """The elite is that of all generations: its costs are the lowest different ones seen so far,
-    in order.
-    """
+    """The elite is of all generations: its costs are the lowest distinct ones so far, in order."""
     task, strategy = (
         make_task(JSSP(), dispatcher, shops(1, 6, 5)),
         SamplingElite(elite=5, rate=0.0, population=8),
@@ -85,18 +81,14 @@ def test_the_best_of_earlier_generations_are_kept(dispatcher: JSSPPolicy) -> Non
 
 
 def test_the_samples_of_the_shipped_dispatcher_get_shorter() -> None:
-    """Within four generations their mean falls by a percent, and not because of luck: without
-    learning it stays.
-    """
+    """The mean sample improves by a percent in four generations; without learning it does not."""
     policy = load(find_checkpoint("jssp", "jssp"), torch.device("cpu"))
     assert fall_of_means(policy, 0.02) > 0.01
     assert abs(fall_of_means(policy, 0.0)) < 0.005
 
 
 def fall_of_means(policy: JSSPPolicy, rate: float) -> float:
-    """By what part the mean of all samples of three shops falls from the first to the fourth
-    generation.
-    """
+    """Return by which share the mean sample of three instances falls in four generations."""
     task, strategy = (
         make_task(JSSP(), policy, shops(3, 10, 10)),
         SamplingElite(rate=rate, population=48),
@@ -110,7 +102,7 @@ def fall_of_means(policy: JSSPPolicy, rate: float) -> float:
 
 
 def test_a_policy_without_a_latent_space_learns_too(make_instances, make_policy) -> None:
-    """Tours of a single, untrained policy: clearly shorter than its samples."""
+    """A single, untrained policy finds clearly shorter tours than its samples."""
     single, given = make_policy(seed=1, latent=0), make_instances(3, 24)
     assert isinstance(single, TSPPolicy)
     learns = costs(SamplingElite(rate=0.01, population=4), make_task(TSP(), single, given), 320)
@@ -119,7 +111,7 @@ def test_a_policy_without_a_latent_space_learns_too(make_instances, make_policy)
 
 
 def test_without_a_rate_it_is_sampling(dispatcher: JSSPPolicy) -> None:
-    """What does not learn finds what sampling finds."""
+    """At rate 0 it finds what sampling finds."""
     given = shops(2, 5, 4)
     still = costs(SamplingElite(rate=0.0, population=8), make_task(JSSP(), dispatcher, given), 60)
     assert still == costs(Sampling(population=8), make_task(JSSP(), dispatcher, given), 60)
@@ -131,8 +123,9 @@ def test_without_a_rate_it_is_sampling(dispatcher: JSSPPolicy) -> None:
 def test_a_schedule_that_was_given_is_not_learnt_from(
     dispatcher: JSSPPolicy, strategy: object
 ) -> None:
-    """It may be none that the policy could spell: with the best one there is, every lesson is
-    what it is without.
+    """A given schedule changes no update, not even the best one.
+
+    The policy may not be able to express it.
     """
     (shop,) = shops(1, 6, 5)
     best = search(Sampling(), make_task(JSSP(), dispatcher, [shop]), Budget(512))[0][0].plan
@@ -149,7 +142,7 @@ def test_a_schedule_that_was_given_is_not_learnt_from(
 
 
 def test_a_tour_that_was_given_is_learnt_from(make_instances, make_policy) -> None:
-    """The best tour there is becomes likelier than it would have without being given."""
+    """The best tour becomes likelier if it is given as a warm start."""
     policy, (city,) = make_policy(seed=1), make_instances(1, 16)
     best = search(SamplingElite(rate=0.01), make_task(TSP(), policy, [city]), Budget(640))[0][
         0
@@ -173,10 +166,10 @@ def test_a_tour_that_was_given_is_learnt_from(make_instances, make_policy) -> No
 
 
 def test_scores_of_shops_come_in_small_chunks(dispatcher: JSSPPolicy) -> None:
-    """A decision keeps numbers for every job, so that fewer sequences fit together than of tours as
-    long, but no fewer.
+    """A chunk of JSSP sequences is smaller than one of tours as long, but not too small.
 
-    Whether they are of one latent or of as many: each chunk walks through all steps once.
+    A decision keeps numbers for every job. Chunks do not depend on the number of latents: each
+    goes through all steps once.
     """
     task = make_task(JSSP(), dispatcher, shops(1, 20, 15))
     room = 4 * 2**21 // (301 * dispatcher.footprint(20, 301))
@@ -187,10 +180,8 @@ def test_scores_of_shops_come_in_small_chunks(dispatcher: JSSPPolicy) -> None:
         assert sizes == [room] * (64 // room) + [64 % room] * (64 % room > 0)
 
 
-def test_a_rehearsal_has_generations_of_both_sizes(dispatcher: JSSPPolicy, monkeypatch) -> None:
-    """Kernels of a GPU differ by the size of a batch: whichever a budget leads to has been
-    compiled.
-    """
+def test_a_warm_up_run_has_generations_of_both_sizes(dispatcher: JSSPPolicy, monkeypatch) -> None:
+    """A warm-up run has both sizes of a generation, since a GPU's kernels differ by size."""
     task, sizes = make_task(JSSP(), dispatcher, shops(1, 3, 2)), set[int]()
     with monkeypatch.context() as patch:
         patch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
@@ -214,12 +205,13 @@ def test_a_rehearsal_has_generations_of_both_sizes(dispatcher: JSSPPolicy, monke
 def test_what_a_gpu_builds_beyond_the_budget_is_thrown_away(
     strategy: object, copies: int, make_instances, make_policy, monkeypatch
 ) -> None:
-    """Whole batches at the end of a budget, as a GPU builds them, give the plans and attempts of
-    partial ones.
+    """Whole batches at the end of a budget give the plans and attempts of partial ones.
+
+    A GPU builds whole batches.
     """
     policy, given = make_policy(seed=1), make_instances(2, 9)
     for attempts in (5, 21, 30):
-        usual, _ = search(
+        partial_batches, _ = search(
             strategy, make_task(TSP(), policy, given, augment=copies), Budget(attempts)
         )
         with monkeypatch.context() as patch:
@@ -227,7 +219,9 @@ def test_what_a_gpu_builds_beyond_the_budget_is_thrown_away(
             whole, _ = search(
                 strategy, make_task(TSP(), policy, given, augment=copies), Budget(attempts)
             )
-        assert [(s.plan, s.attempts) for s in whole] == [(s.plan, s.attempts) for s in usual]
+        assert [(s.plan, s.attempts) for s in whole] == [
+            (s.plan, s.attempts) for s in partial_batches
+        ]
 
 
 @pytest.mark.parametrize(

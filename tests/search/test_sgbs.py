@@ -17,22 +17,20 @@ from rhumbline.search.task import make_task
 
 
 def test_a_greedy_tour_goes_on_as_it_was(policy, make_batch) -> None:
-    """Whatever part of a greedy tour is given, its greedy completion is that tour."""
+    """The greedy completion of any prefix of a greedy tour is that tour."""
     batch, latents = make_batch(2, 8), torch.zeros(2, 1, 4)
     memory, starts = policy.encode(batch), TSP().starts(batch)
     whole = rollout(TSP(), policy, batch, latents, starts, seed=0, temperature=0.0, engine="torch")
     for given in (1, 3, 7, 8):
-        beginning = torch.where(torch.arange(8) < given, whole.actions[:, 0].long(), -1)
-        length = torch.full_like(beginning[..., 0], given)
-        carried = complete(TSP(), policy, batch, latents, Prefixes(beginning, length), memory)
+        prefix = torch.where(torch.arange(8) < given, whole.actions[:, 0].long(), -1)
+        length = torch.full_like(prefix[..., 0], given)
+        carried = complete(TSP(), policy, batch, latents, Prefixes(prefix, length), memory)
         assert torch.equal(carried.actions, whole.actions), given
         assert torch.allclose(carried.cost, whole.cost)
 
 
 def test_next_scores_forbid_what_was_visited(policy, make_batch) -> None:
-    """After a beginning exactly the other cities have scores, and the best of them is the greedy
-    choice.
-    """
+    """After a prefix exactly the other cities have scores; the best one is the greedy choice."""
     batch, latents = make_batch(1, 6), torch.zeros(1, 1, 4)
     memory = policy.encode(batch)
     state = TSP().reset(batch, torch.tensor([[2]]))
@@ -46,7 +44,7 @@ def test_next_scores_forbid_what_was_visited(policy, make_batch) -> None:
 
 
 def test_a_wide_beam_is_exhaustive(policy, make_instances) -> None:
-    """A beam that holds everything completes every tour: it finds the optimum of 6 cities."""
+    """A beam that holds all nodes completes every tour and finds the optimum of 6 cities."""
     instances = make_instances(3, 6)
     solutions, _ = search(
         SGBS(width=1000, branch=6), make_task(TSP(), policy, instances), Budget(400)
@@ -56,8 +54,9 @@ def test_a_wide_beam_is_exhaustive(policy, make_instances) -> None:
 
 
 def test_completions_are_counted_one_by_one(policy, make_instances, monkeypatch) -> None:
-    """Six cities, two nodes, two other actions each: 6 greedy, then 4, 4, 4 and 2 completions;
-    20 are 4 attempts.
+    """Six cities take 6 greedy rollouts, then 4, 4, 4 and 2 completions: 4 attempts.
+
+    The beam has two nodes, and two other actions of each are tried.
     """
     made, real = [], tasks.complete
 
@@ -81,8 +80,9 @@ def test_completions_are_counted_one_by_one(policy, make_instances, monkeypatch)
 
 
 def test_the_cheapest_known_ends_go_on(policy, make_instances) -> None:
-    """Nodes and children are ranked together by the cost of their known ends, gaps last; states
-    follow them.
+    """Nodes and children are ranked by the cost of their completions, gaps last.
+
+    The states follow the nodes.
     """
     actions = torch.tensor([[[0, 1, 2], [1, 0, 2]]])
     task = make_task(TSP(), policy, make_instances(1, 3))
@@ -98,9 +98,7 @@ def test_the_cheapest_known_ends_go_on(policy, make_instances) -> None:
 
 
 def test_never_worse_than_greedy(policy, make_instances) -> None:
-    """It begins with the greedy tours, so it returns none that is longer, and on ten cities
-    mostly shorter ones.
-    """
+    """No tour is longer than the greedy one it starts with; on ten cities most are shorter."""
     instances = make_instances(6, 10)
     greedy, _ = search(Greedy(), make_task(TSP(), policy, instances), Budget(1))
     guided, _ = search(SGBS(), make_task(TSP(), policy, instances), Budget(60))
@@ -109,9 +107,7 @@ def test_never_worse_than_greedy(policy, make_instances) -> None:
 
 
 def test_adapting_and_searching_take_turns(policy, make_instances) -> None:
-    """An update is one attempt; then a beam under the changed layer, whose first nodes are the
-    best samples.
-    """
+    """An update is one attempt; then a beam starts at the best samples under the changed layer."""
     task, strategy = make_task(TSP(), policy, make_instances(2, 6)), SGBSEAS(width=2, branch=2)
     task.account.limit = 100
     state = strategy.init(task)
@@ -129,13 +125,13 @@ def test_adapting_and_searching_take_turns(policy, make_instances) -> None:
     ("kind", "settings"), [(SGBS, {"width": 0}), (SGBS, {"branch": 1}), (SGBSEAS, {"rate": -1.0})]
 )
 def test_impossible_settings_are_refused(kind, settings) -> None:
-    """A beam without nodes or choices, or a negative rate, is refused when it is written down."""
+    """A beam without nodes or choices, or a negative rate, is refused at construction."""
     with pytest.raises(InputError, match="at least"):
         kind(**settings)
 
 
 def test_kernels_carry_on_what_has_begun() -> None:
-    """But on a CPU not with a layer: asking for them is an error with the reason."""
+    """Kernels complete prefixes; on a CPU with a layer, `fused` is an error with the reason."""
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert engine_for(SGBS(), "auto", cpu, 5) == "auto"
     assert engine_for(SGBS(), "fused", cpu, 5) == "fused"

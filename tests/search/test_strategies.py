@@ -36,8 +36,8 @@ ALL: dict[str, Any] = {name: kind() for name, kind in STRATEGIES.items()} | {
     "population+pairs": Population(pairs=True),
 }
 ORDER = torch.arange(6).expand(2, 1, 1, 6)  # actions of two rollouts
-REPEATING = sorted(name for name, strategy in ALL.items() if not getattr(strategy, "ends", False))
-SEEDED = sorted(set(REPEATING) - {"sgbs"})  # what follows the likeliest actions needs no noise
+REPEATING = sorted(name for name, strategy in ALL.items() if not strategy.finite)
+SEEDED = sorted(set(REPEATING) - {"sgbs"})  # greedy decoding needs no noise
 
 
 @pytest.fixture(params=sorted(ALL))
@@ -47,24 +47,24 @@ def strategy(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture(params=REPEATING)
 def repeating(request: pytest.FixtureRequest) -> Any:
-    """A strategy that goes on as long as it may."""
+    """Return a strategy whose steps go on as long as the budget does."""
     return ALL[request.param]
 
 
 @pytest.fixture(params=SEEDED)
 def seeded(request: pytest.FixtureRequest) -> Any:
-    """A strategy whose attempts are random."""
+    """Return a strategy whose attempts are random."""
     return ALL[request.param]
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Trajectories that engines build, whoever asks for them."""
+    """Record the trajectories that engines build for any caller."""
     seen: list[int] = []
-    engine_of = engines.choose_constructor
+    choose = engines.choose_constructor
 
     def counting(*words):
-        build = engine_of(*words)
+        build = choose(*words)
 
         def built(work):
             rolled = build(work)
@@ -79,7 +79,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def suited(strategy, policy):
-    """The policy, or a population for the strategy that needs one."""
+    """Return the policy, or a population for the strategy that needs one."""
     if not isinstance(strategy, Population):
         return policy
     with torch.random.fork_rng(devices=[]):
@@ -98,7 +98,7 @@ def trace_of(
 
 
 def one_latent_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one beginning."""
+    """Reduce a piece to one latent, or one prefix."""
     small = replace(
         tasks.TUNING,
         piece_elements_cpu=1,
@@ -115,11 +115,13 @@ def one_latent_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pieces_are_as_large_as_time_allows(
     policy, make_instances, monkeypatch, budget: Budget, sizes
 ) -> None:
-    """A piece takes a second, and 0.06 s for each latent: torch is faster with many at once.
+    """A piece grows with the pace that was measured, within the limits of the clock.
 
-    The first is the usual one of 4 and takes 1.24 s; at that pace 9 would fit into the 3 s that a
-    piece may have at most, and take 1.54 s; then 17; from 4.8 s on half of what is left is less:
-    21, 13, then a usual one. Without a limit it is always eight times the usual.
+    A piece takes a second, and 0.06 s for each latent, since torch is faster with many at once.
+    The first piece has the default size of 4 and takes 1.24 s. At that pace 9 would fit into
+    the maximum of 3 s, and take 1.54 s; then 17 do. From 4.8 s on half of the time left is
+    less: 21, 13, then a default one. Without a time limit a piece has eight times the default
+    size.
     """
     now, asked = [0.0], []
     real = tasks.Task._try
@@ -148,10 +150,9 @@ def test_pieces_are_as_large_as_time_allows(
 def test_budget_is_spent_exactly(
     repeating, policy, make_instances, counted, attempts: int, augment: int
 ) -> None:
-    """Not one attempt more or less is made than the budget says; an attempt is a trajectory from
-    each of 6 starts.
+    """Exactly the attempts of the budget are made: each is a trajectory from each of 6 starts.
 
-    Beam searches pay for whole attempts; with eight copies to complete at once, up to 7
+    Beam searches pay for whole attempts: with eight copies to complete at once, up to 7
     trajectories are left over.
     """
     task = make_task(TSP(), suited(repeating, policy), make_instances(2, 6), augment=augment)
@@ -164,17 +165,16 @@ def test_budget_is_spent_exactly(
 
 
 def test_greedy_is_one_attempt(policy, make_instances, counted) -> None:
-    """Greedy ends by itself after its only attempt, whatever the budget."""
+    """Greedy ends after its only attempt, whatever the budget."""
     solutions, _ = search(Greedy(), make_task(TSP(), policy, make_instances(2, 6)), Budget(37))
-    assert sorted(ALL.keys() - set(REPEATING)) == [
-        "greedy"
-    ]  # whoever else says so would need a test of its own
+    # Another strategy that ends by itself needs a test of its own.
+    assert sorted(ALL.keys() - set(REPEATING)) == ["greedy"]
     assert counted == [2 * 6]
     assert [s.attempts for s in solutions] == [1, 1]
 
 
 def test_pieces_change_nothing(strategy, policy, make_instances, monkeypatch) -> None:
-    """Looking at the clock more often leaves every step of the trace as it was."""
+    """The size of pieces changes no step of the trace."""
     instances = make_instances(2, 7)
     whole = trace_of(strategy, policy, instances, 17)
     one_latent_per_piece(monkeypatch)
@@ -198,31 +198,29 @@ def test_pieces_change_nothing(strategy, policy, make_instances, monkeypatch) ->
 def test_latents_that_no_rollout_is_made_of(
     policy, make_instances, latents: torch.Tensor, words: str
 ) -> None:
-    """Whoever writes a strategy is told what was expected, not what a product of matrices made
-    of it.
-    """
+    """The error for wrong latents names the expected shape and type."""
     task = make_task(TSP(), policy, make_instances(2, 6))
     task.check_latents(torch.zeros(2, 5, 4), 2)
     with pytest.raises(InputError, match=words):
         task.check_latents(latents, 2)
 
 
-@pytest.mark.parametrize("name", ["rollout", "each_copy"])
+@pytest.mark.parametrize("name", ["rollout", "rollout_each_copy"])
 def test_latents_are_looked_at_before_anything_is_tried(
     policy, make_instances, monkeypatch, name: str
 ) -> None:
-    """Whichever way a strategy takes: those of instances here, those of all their copies there."""
+    """Both ways to roll out check the latents first: of instances, and of all copies."""
     asked, task = [], make_task(TSP(), policy, make_instances(2, 6), augment=2)
     monkeypatch.setattr(
         tasks.Task, "check_latents", lambda task, latents, rows: asked.append((len(latents), rows))
     )
-    rows = {"rollout": 2, "each_copy": 4}[name]
+    rows = {"rollout": 2, "rollout_each_copy": 4}[name]
     getattr(task, name)(task.policy.space.centre((rows, 1), task.device), 0.0)
     assert asked == ([(2, 2), (4, 4)] if name == "rollout" else [(4, 4)])
 
 
 def test_a_search_that_would_never_end(policy, make_instances, monkeypatch) -> None:
-    """Steps that try nothing, and a beginning that is an end."""
+    """A search ends with an error if its steps try nothing, or if `init` returns None."""
     task, nothing = (
         make_task(TSP(), policy, make_instances(2, 6)),
         Rollouts(torch.ones(2, 1, 1), ORDER),
@@ -236,7 +234,7 @@ def test_a_search_that_would_never_end(policy, make_instances, monkeypatch) -> N
 
 
 def test_a_strategy_cannot_overspend(policy, make_instances, counted) -> None:
-    """A strategy that asks for a thousand latents gets those that are left."""
+    """A strategy that asks for a thousand latents gets only those that are left."""
     solutions, _ = search(
         Sampling(population=1000), make_task(TSP(), policy, make_instances(1, 5)), Budget(23)
     )
@@ -258,7 +256,7 @@ def test_a_strategy_cannot_overspend(policy, make_instances, counted) -> None:
     ],
 )
 def test_impossible_budgets_are_refused(budget: dict[str, Any], words: str) -> None:
-    """A budget that cannot be kept is refused when it is written down."""
+    """A budget that cannot be kept is refused at construction."""
     with pytest.raises(InputError, match=words):
         Budget(**budget)
 
@@ -267,9 +265,7 @@ def test_impossible_budgets_are_refused(budget: dict[str, Any], words: str) -> N
 
 
 def test_best_never_worsens(repeating, policy, make_instances) -> None:
-    """The best cost falls or stays, is the cheapest of all steps so far, and is the cost of the
-    returned plan.
-    """
+    """The best cost never rises; it is the cheapest of all steps, and that of the returned plan."""
     instances = make_instances(3, 9)
     trace = trace_of(repeating, policy, instances, 24)
     for (_, before, _), (_, after, latest) in pairwise(trace):
@@ -284,7 +280,7 @@ def test_best_never_worsens(repeating, policy, make_instances) -> None:
 
 
 def test_same_seed_same_trace(strategy, policy, make_instances) -> None:
-    """A search can be repeated exactly."""
+    """The same seed gives the same search."""
     instances = make_instances(2, 8)
     assert trace_of(strategy, policy, instances, 24, seed=5) == trace_of(
         strategy, policy, instances, 24, seed=5
@@ -295,8 +291,9 @@ def test_same_seed_same_trace(strategy, policy, make_instances) -> None:
 def test_symmetric_copies_are_part_of_the_search(
     repeating, policy, make_instances, augment: int
 ) -> None:
-    """With copies the best still falls, the trace can be repeated, and the plan is one of the
-    instance itself.
+    """With copies the best still falls, and the plan is one of the instance itself.
+
+    The trace is the same in a second run.
     """
     instances = make_instances(2, 7, scale=100.0)
     trace = trace_of(repeating, policy, instances, 21, augment=augment)
@@ -310,7 +307,7 @@ def test_symmetric_copies_are_part_of_the_search(
 
 
 def test_other_seeds_differ(seeded, policy, make_instances) -> None:
-    """Another seed makes another search."""
+    """Another seed gives another search."""
     instances = make_instances(3, 12)
     assert trace_of(seeded, policy, instances, 12, seed=5) != trace_of(
         seeded, policy, instances, 12, seed=6
@@ -326,9 +323,7 @@ def test_greedy_needs_no_seed(policy, make_instances) -> None:
 
 
 def test_a_batch_equals_each_alone(strategy, policy, make_instances) -> None:
-    """Instances solved together take the steps they take alone, also when there is much that was
-    learnt.
-    """
+    """Instances solved together take the steps they take alone, also after much learning."""
     instances = make_instances(3, 9)
     together = trace_of(strategy, policy, instances, 64)
     for place, instance in enumerate(instances):
@@ -340,7 +335,7 @@ def test_a_batch_equals_each_alone(strategy, policy, make_instances) -> None:
 
 
 def test_incumbents_are_priced_in_the_file_metric(policy) -> None:
-    """With a rounded metric the search minimises it, and trace and solution agree to the unit."""
+    """The search minimises a rounded metric; trace and solution agree exactly."""
     instance = TSPInstance("rounded", "EUC_2D", xy=np.random.default_rng(0).random((8, 2)) * 1000)
     solution = search(Sampling(), make_task(TSP(), policy, [instance]), Budget(32))[0][0]
     assert isinstance(solution.cost, int)
@@ -348,9 +343,7 @@ def test_incumbents_are_priced_in_the_file_metric(policy) -> None:
 
 
 def test_trace_speaks_the_unit_of_the_cost(policy, make_instances) -> None:
-    """The last best cost of the trace is the cost of the solution, also for coordinates in
-    metres.
-    """
+    """The last cost of the trace is that of the solution, also for coordinates in metres."""
     solution = search(
         Sampling(), make_task(TSP(), policy, make_instances(1, 8, scale=1000.0)), Budget(32)
     )[0][0]
@@ -361,7 +354,7 @@ def test_trace_speaks_the_unit_of_the_cost(policy, make_instances) -> None:
 
 
 class Clock:
-    """A clock that moves only when something is rolled out."""
+    """A clock that moves only with rollouts."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds_per_piece: float):
         self.now, self.pieces = 100.0, 0
@@ -383,18 +376,16 @@ class Clock:
 def test_search_stops_within_one_piece_of_its_time(
     repeating, policy, make_instances, monkeypatch
 ) -> None:
-    """The piece in progress when time runs out is the last one, also in the middle of a step."""
+    """The piece in progress when time runs out is the last one, also within a step."""
     one_latent_per_piece(monkeypatch)
     clock = Clock(monkeypatch, 0.3)
     task = make_task(TSP(), suited(repeating, policy), make_instances(2, 5))
     solutions, _ = search(repeating, task, Budget(seconds=6.1))
     assert clock.pieces == 21  # 20 pieces take 6.0 seconds, so a 21st begins
-    parts = isinstance(
-        repeating, CMAESRefine
-    )  # a beginning is carried on sixteen times, from each start three or four
-    less = hasattr(repeating, "branch") or getattr(
-        repeating, "starts", None
-    )  # a completion, a latent from some starts
+    # A prefix is completed sixteen times, from each start three or four.
+    parts = isinstance(repeating, CMAESRefine)
+    # A completion, and a latent from some starts.
+    less = hasattr(repeating, "branch") or getattr(repeating, "starts", None)
     assert solutions[0].attempts == 21 or (
         less and solutions[0].attempts < 21 * (4 if parts else 1)
     )
@@ -405,7 +396,7 @@ def test_search_stops_within_one_piece_of_its_time(
 def test_the_first_attempt_is_always_made(
     repeating, policy, make_instances, monkeypatch, augment: int
 ) -> None:
-    """However short the time, there is a solution."""
+    """There is a solution, however short the time limit."""
     one_latent_per_piece(monkeypatch)
     clock = Clock(monkeypatch, 50.0)
     task = make_task(TSP(), suited(repeating, policy), make_instances(2, 5), augment=augment)
@@ -415,7 +406,7 @@ def test_the_first_attempt_is_always_made(
 
 
 def test_whichever_comes_first(policy, make_instances, monkeypatch) -> None:
-    """With attempts and seconds the smaller budget ends the search."""
+    """With attempts and seconds, the smaller budget ends the search."""
     one_latent_per_piece(monkeypatch)
     clock = Clock(monkeypatch, 1.0)
     task = make_task(TSP(), policy, make_instances(1, 5))
@@ -426,7 +417,7 @@ def test_whichever_comes_first(policy, make_instances, monkeypatch) -> None:
 
 
 def test_interruption_keeps_what_was_found(repeating, policy, make_instances, monkeypatch) -> None:
-    """Ctrl-C in the third piece returns verified plans of the first two, and says so."""
+    """Ctrl-C in the third piece returns verified plans of the first two, with a note."""
     one_latent_per_piece(monkeypatch)
     calls = []
 
@@ -453,9 +444,9 @@ def test_interruption_keeps_what_was_found(repeating, policy, make_instances, mo
 
 
 def test_interruption_before_anything_was_found(policy, make_instances, monkeypatch) -> None:
-    """Ctrl-C before the first solution returns none."""
+    """Ctrl-C before the first solution returns no solution."""
 
-    def never(task, latents, temperature):  # nothing is changed, so nothing more is passed
+    def never(task, latents, temperature):  # no overrides are passed
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tasks.Task, "_try", never)
@@ -466,9 +457,7 @@ def test_interruption_before_anything_was_found(policy, make_instances, monkeypa
 
 
 def test_watching_sees_every_step(policy, make_instances) -> None:
-    """The watcher is called once for each line of the trace, in order, with the latents that
-    were tried.
-    """
+    """The watcher is called once per line of the trace, with the latents of the step."""
     seen: list[driver.Progress] = []
     task = make_task(TSP(), policy, make_instances(2, 6))
     solutions, _ = search(Uniform(), task, Budget(40), seen.append)
@@ -479,7 +468,7 @@ def test_watching_sees_every_step(policy, make_instances) -> None:
 
 
 def test_a_broken_incumbent_is_never_returned(policy, make_instances, monkeypatch) -> None:
-    """Whatever an engine delivers, a plan that breaks the rules is an error and not a solution."""
+    """A plan that breaks the rules is an error, whatever engine it comes from."""
     real = tasks.rollout
 
     def broken(*arguments, **options):
@@ -500,7 +489,7 @@ def optimum(instance: TSPInstance) -> float:
 
 
 def test_exhaustive_search_is_never_beaten(strategy, policy, make_instances) -> None:
-    """On 7 cities nothing is shorter than the shortest of all 720 tours."""
+    """On 7 cities no tour is shorter than the shortest of all 720."""
     instances = make_instances(3, 7)
     solutions, _ = search(
         strategy, make_task(TSP(), suited(strategy, policy), instances), Budget(16)
@@ -534,9 +523,7 @@ def test_smallest_instances(strategy, policy, make_instances, size: int) -> None
 
 
 def test_components_take_turns(policy, make_instances) -> None:
-    """Each generation moves exactly one component, in round-robin order, each about its own
-    centroid.
-    """
+    """Each generation moves exactly one component, in round-robin order, near its own centroid."""
     task, strategy = (
         make_task(TSP(), policy, make_instances(2, 6)),
         CMAES(components=3, population=4),
@@ -548,18 +535,15 @@ def test_components_take_turns(policy, make_instances) -> None:
         after, latents, _ = strategy.step(task, state)
         moved = (after.components.mean != state.components.mean).any(-1)  # [B, C]
         assert moved.tolist() == [[k == generation % 3 for k in range(3)]] * 2
-        if (
-            generation < 3
-        ):  # the sample mean is within sigma of the component's own centroid, in each coordinate
+        # The sample mean is within sigma of the component's own centroid, in each coordinate.
+        if generation < 3:
             assert (latents.mean(1) - centroids[generation]).abs().max() < 2.0
         state = after
     assert state.generation == 7
 
 
 def test_search_moves_towards_cheap_latents(policy, make_instances) -> None:
-    """When the cost is the distance to a hidden latent, the means of all components come near
-    it.
-    """
+    """If the cost is the distance to a hidden latent, all components move towards it."""
     task = make_task(TSP(), policy, make_instances(2, 5))
     goal = torch.tensor([0.3, -0.6, 0.1, 0.8])
     nowhere = torch.zeros(2, 16, 1, 5, dtype=torch.int64)
@@ -577,7 +561,7 @@ def test_search_moves_towards_cheap_latents(policy, make_instances) -> None:
     "strategy", [CMAES(), Uniform(), Fixed(), CMAESEAS()], ids=lambda s: type(s).__name__
 )
 def test_latent_strategies_need_a_latent_space(strategy, make_policy, make_instances) -> None:
-    """A single policy is refused with the strategies that serve it."""
+    """A single policy is refused, and the error names strategies that serve it."""
     with pytest.raises(InputError, match=r"no latent space.*sampling or greedy"):
         search(strategy, make_task(TSP(), make_policy(0), make_instances(1, 5)), Budget(3))
 
@@ -599,14 +583,14 @@ def test_other_strategies_do_not(strategy, make_policy, make_instances) -> None:
 
 @pytest.mark.parametrize("settings", [{"components": 0}, {"population": 1}])
 def test_settings_that_cannot_search_are_refused(settings: dict[str, int]) -> None:
-    """CMA-ES without components or with nobody to select from is refused at once."""
+    """CMA-ES without components or with nothing to select from is refused at construction."""
     with pytest.raises(InputError, match=r"components of at least 1.*population of at least 2"):
         CMAES(**settings)
 
 
 @pytest.mark.parametrize("kind", [Sampling, Uniform])
-def test_populations_of_nobody_are_refused(kind) -> None:
-    """A strategy that would try nothing is refused at once, as CMA-ES does."""
+def test_empty_populations_are_refused(kind) -> None:
+    """A strategy whose population is empty is refused at construction."""
     with pytest.raises(InputError, match="population"):
         kind(population=0)
 
@@ -621,7 +605,7 @@ def test_populations_of_nobody_are_refused(kind) -> None:
 def test_gap_is_a_fraction_of_the_best_known(
     cost: float, known: float | None, gap: float | None
 ) -> None:
-    """The gap is (cost - known) / known, and there is none where nothing is known."""
+    """The gap is (cost - known) / known, and None if no cost is known."""
     instance = TSPInstance("x", "EXACT_2D", xy=np.zeros((1, 2)), best_known=known)
     assert Solution(instance, Tour((0,)), cost, 1, 0.0).gap == (
         None if gap is None else pytest.approx(gap)

@@ -61,12 +61,12 @@ def test_narrow_components_restart(policy, make_instances) -> None:
 
 def test_start_bandit_by_hand() -> None:
     """The lowest mean minus the spread over the root of the trials, in the order of the starts."""
-    arms = StartBandit.fresh(1, 4, torch.device("cpu")).seen(
+    arms = StartBandit.untried(1, 4, torch.device("cpu")).record(
         None, torch.tensor([[4.0, 1.0, 3.0, 2.0]])
     )
     assert arms.best(2).tolist() == [[1, 3]]
     for _ in range(8):
-        arms = arms.seen(torch.tensor([[1, 3]]), torch.tensor([[3.0, 3.4]]))
+        arms = arms.record(torch.tensor([[1, 3]]), torch.tensor([[3.0, 3.4]]))
     # means 4, 25/9, 3, 29.2/9; a spread of about 0.46 counts in full for starts 0 and 2 and a third
     # for 1 and 3
     assert arms.best(2).tolist() == [[1, 2]]

@@ -13,7 +13,6 @@ from rhumbline.errors import InputError
 from rhumbline.training.config import Objective, TrainConfig
 from rhumbline.training.objectives import OBJECTIVES, make_objective
 from rhumbline.training.objectives.objective import TrainingObjective
-from rhumbline.training.objectives.targets import find_winners
 from rhumbline.training.trainer import Trainer
 
 COMMON = {"latents", "starts", "certain"}
@@ -85,11 +84,3 @@ def test_problems_are_named_by_their_traits() -> None:
         TrainConfig(**shop, objective=table)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="problem 'knapsack' is not known; known: tsp, cvrp, jssp"):
         TrainConfig(problem="knapsack")
-
-
-def test_negative_costs_win_and_tie() -> None:
-    """Costs may have either sign: the least one wins, and ties are found up to rounding."""
-    cost = torch.tensor([[[-5.0, -5.0], [-4.0, -5.0 * (1 - 1e-7)]]])
-    winner, is_unique = find_winners(cost)
-    assert winner[0, 0] == 0
-    assert is_unique.tolist() == [[True, False]]

@@ -101,6 +101,9 @@ def bench_command(
     names: it goes on where a file stops, or solves again, and never puts a worse cost in the place
     of a better one. Its --limit may exceed what the suite uses.
 
+    `rhumb bench compare SET` needs no suite: it compares strategies and policies on test sets,
+    validation instances or files. `rhumb bench compare --help` tells more.
+
     Example: rhumb bench suites/quick.toml && rhumb report results/quick.jsonl
     """
     makes_references = words[0] == "reference"

@@ -17,10 +17,8 @@ from rhumbline.cli.options import (
 )
 from rhumbline.cli.output_files import OutputPaths
 from rhumbline.cli.process import defer_signals, run_command
+from rhumbline.domains import COMPILED_SUFFIXES
 from rhumbline.kernels.numba.rollout import precompile
-
-# Problems with a CPU kernel that may have to be compiled, by the suffix of their files.
-COMPILED_SUFFIXES = {".tsp": "tsp", ".vrp": "cvrp"}
 
 
 def compiled_problem(place: Path) -> str | None:
@@ -189,38 +187,34 @@ def solve_command(
         if problem and uses_kernels:
             precompile.start_compiling(problem)  # torch is imported in the meantime
         with defer_signals():
+            import torch
+
             from rhumbline.cli import solve_request, solve_run
-        after = solve_request.AfterSearchOptions(
-            warm_starts=tuple(warm_start or ()),
-            polish=polish,
-            then=then,
-            top=top,
-            trace=trace,
-        )
-        after.check_usage(seconds)
+            from rhumbline.pipeline import SolveRequest, budget_or_default
+            from rhumbline.search.after_search import AfterSearch
         given = tuple(settings or ())
-        strategy = None
-        if search:
-            strategy = solve_request.choose_strategy(search, given)  # refuses before any work
-        else:
-            solve_request.check_default_settings(given)
-        request = solve_request.SolveRequest(
-            strategy=strategy,
-            search=search,
+        solve_request.check_after_search(then, seconds)
+        solve_request.check_strategy(search, given)
+        request = SolveRequest(
+            budget=budget_or_default(attempts, seconds),
+            strategy=search,
+            settings=given,
             policy=policy,
-            attempts=attempts,
-            seconds=seconds,
             seed=seed,
             device=device.value,
             engine=engine.value,
-            threads=threads,
             augment=augment,
+            after=AfterSearch(top, polish, then),
+        )
+        options = solve_request.FileOptions(
             vehicles=vehicles,
-            after=after,
-            settings=given,
+            warm_starts=tuple(warm_start or ()),
+            trace=trace,
         )
         paths = OutputPaths(output, plot)
         verbosity = solve_run.Verbosity(as_json, quiet)
-        return solve_run.solve_files(files, request, paths, verbosity)
+        if threads:
+            torch.set_num_threads(threads)  # the fused engine uses this number too
+        return solve_run.solve_files(files, request, options, paths, verbosity)
 
     raise typer.Exit(run_command(body))

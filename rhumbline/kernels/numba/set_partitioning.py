@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit, types
 
 BITS = 6  # a word has 2 ** 6 of them
-NOBODY = -1
+NO_CUSTOMER = -1
 TINY = 1e-6
 
 step = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
@@ -121,7 +121,7 @@ def written(begin, members, words):
 
 @step
 def list_free(words, count, cover, p, free):
-    """Which of the first routes serve nobody who is served at a place of the beam: how many there are.
+    """List the first routes that share no customer with a place of the beam; return their number.
 
     Each is written, and counts if it is one of them: a processor guesses wrong too often which way a branch would go.
     """
@@ -137,17 +137,17 @@ def list_free(words, count, cover, p, free):
 
 @step
 def next_customer(routes, value, cover, p, room, free, choices):
-    """Who has the fewest routes to choose from, nobody if somebody has none; how many are `free` to be added."""
+    """Find the customer with the smallest number of routes, or none if one has no route; the routes go to `free`."""
     begin, members, words = routes
-    who, count = NOBODY, list_free(words, np.searchsorted(value, room), cover, p, free)
+    who, count = NO_CUSTOMER, list_free(words, np.searchsorted(value, room), cover, p, free)
     fill(choices, 0)
     for i in range(count):
         for k in range(begin[free[i]], begin[free[i] + 1]):
             choices[members[k]] += 1
     for c in range(len(choices)):
-        if not holds(cover, p, c) and (who == NOBODY or choices[c] < choices[who]):
+        if not holds(cover, p, c) and (who == NO_CUSTOMER or choices[c] < choices[who]):
             who = c
-    return (who if choices[who] > 0 else NOBODY), count
+    return (who if choices[who] > 0 else NO_CUSTOMER), count
 
 
 @step
@@ -161,7 +161,7 @@ def swap(listed, i, j):
 
 @step
 def sink(listed, count):
-    """The first candidate goes down to where it belongs: nobody may be above one with a larger sum."""
+    """The first candidate goes down to where it belongs: no candidate may be above one with a larger sum."""
     i = 0
     while 2 * i + 1 < count:
         below = 2 * i + 1
@@ -210,7 +210,7 @@ def list_candidates(routes, value, beam, alive, goal, slack, listed, free, choic
     count = 0
     for p in range(alive):
         who, several = next_customer(routes, value, cover, p, goal + slack - score[p], free, choices)
-        for k in range(several if who != NOBODY else 0):
+        for k in range(several if who != NO_CUSTOMER else 0):
             r = free[k]
             total = score[p] + value[r]
             if not holds(words, r, who):

@@ -116,7 +116,7 @@ def launch_prices(
 
 @triton.jit
 def free_routes(COVER, WORDS, VALUE, place, there, score, most, route, WN: tl.constexpr, R):
-    """Whether each route can be added to each place: it serves nobody who is served, and its sum is not too large."""
+    """Whether each route can be added to each place: it serves no customer twice, and its sum is not too large."""
     real = route < R
     clash = tl.zeros((place.shape[0], route.shape[0]), dtype=tl.int32)
     for m in tl.static_range(WN):
@@ -142,7 +142,7 @@ def places_kernel(
     COVER, SCORE, WORDS, SERVED, VALUE, MOST, SUMS, ADDED, W, R, N,
     WN: tl.constexpr, NP: tl.constexpr, K: tl.constexpr, M: tl.constexpr, T: tl.constexpr, LOOK: tl.constexpr,
 ):  # fmt: skip
-    """The first K routes for whoever has the fewest to choose from, at each of M places."""
+    """The first K routes of the customer with the smallest choice, at each of M places."""
     b = tl.program_id(0).to(tl.int64)
     place, column = tl.program_id(1) * M + tl.arange(0, M), tl.arange(0, NP)
     there = place < W

@@ -1,9 +1,9 @@
-"""Attention encoder, and a pointer decoder folded into per-instance tables (spec 2.1 to 2.4).
+"""A pointer decoder folded into per-instance tables (Kool et al. 2019, Chalumeau et al. 2023).
 
 After `encode`, a decoding step reads only `Memory`: no weight is touched again. A latent is one
-bias of the query and one of the glimpse (`LatentBias`), because its part in the keys cancels in the
-softmax and its part in the values adds a constant to the glimpse. Keys and values are therefore
-shared by all rollouts of an instance.
+bias of the query and one of the glimpse (`LatentBias`). Its part in the keys cancels in the
+softmax, and its part in the values adds a constant to the glimpse. All rollouts of an instance
+therefore share keys and values.
 """
 
 import math
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from rhumbline.errors import InputError
 from rhumbline.policies.attention.encoder import TRAINING_NODES, Architecture, Encoder
 from rhumbline.policies.attention.memory import LatentBias, Memory
-from rhumbline.policies.latent_space import Box, Members
+from rhumbline.policies.latent_space import Box, Members, weights_without_latents
 
 P = TypeVar("P", bound="RoutingPolicy")
 
@@ -26,41 +26,51 @@ CLIP = 10.0  # logits are CLIP * tanh(.)
 
 
 def capacity_column(capacity: Int[Tensor, "B"] | None) -> Int[Tensor, "B 1 1"]:
-    """Capacities that a vector over channels can be divided by."""
+    """Return capacities in a shape by which a vector over channels can be divided."""
     assert capacity is not None, "a decoder whose context is the load needs capacities"
     return capacity[:, None, None]
 
 
 def projection_matrix(width: int) -> nn.Parameter:
-    """A projection matrix with torch's usual initial values."""
+    """Return a square projection with torch's default initial values."""
     bound = width**-0.5
-    return nn.Parameter(torch.empty(width, width).uniform_(-bound, bound))
+    weight = torch.empty(width, width)
+    weight.uniform_(-bound, bound)
+    return nn.Parameter(weight)
 
 
 class PointerDecoder(nn.Module):
     """Projections of the decoder, kept as matrices so that they can be folded into `Memory`.
 
     The context of a decision is the mean embedding, the current node, and either the first node or
-    the load. The latent rows start at zero: a freshly widened decoder is the one it came from, for
-    every latent.
+    the load. The latent rows start at zero: a freshly widened decoder behaves like the one it came
+    from, for every latent.
     """
 
     def __init__(
-        self, context: Literal["first", "load"], width: int, heads: int, latent: int, amplify: float
+        self,
+        context: Literal["first", "load"],
+        width: int,
+        heads: int,
+        latent: int,
+        amplify: float,
     ):
         super().__init__()
         self.width = width
         self.heads = heads
-        self.query_mean, self.query_last = (projection_matrix(width) for _ in range(2))
+        # Parameters are drawn in this order; another one would change the weights of a seed.
+        self.query_mean = projection_matrix(width)
+        self.query_last = projection_matrix(width)
         self.query_first = projection_matrix(width) if context == "first" else None
         self.query_load = nn.Parameter(torch.zeros(width)) if context == "load" else None
-        self.key, self.value, self.output = (projection_matrix(width) for _ in range(3))
-        self.query_bias, self.value_bias, self.output_bias = (
-            nn.Parameter(torch.zeros(width)) for _ in range(3)
-        )
-        self.query_latent, self.value_latent = (
-            nn.Parameter(torch.zeros(latent, width)) for _ in range(2)
-        )
+        self.key = projection_matrix(width)
+        self.value = projection_matrix(width)
+        self.output = projection_matrix(width)
+        self.query_bias = nn.Parameter(torch.zeros(width))
+        self.value_bias = nn.Parameter(torch.zeros(width))
+        self.output_bias = nn.Parameter(torch.zeros(width))
+        self.query_latent = nn.Parameter(torch.zeros(latent, width))
+        self.value_latent = nn.Parameter(torch.zeros(latent, width))
         self.amplify: Tensor
         self.register_buffer("amplify", torch.tensor(float(amplify)))
 
@@ -70,33 +80,35 @@ class PointerDecoder(nn.Module):
         capacity: Int[Tensor, "B"] | None = None,
         sharpness: float = 1.0,
     ) -> Memory:
-        """Fold the projections into per-instance tables. The load enters as a fraction of the
-        capacity.
+        """Fold the projections into per-instance tables.
+
+        The load enters as a fraction of the capacity.
         """
-        mean = embedding.mean(
-            1, keepdim=True, dtype=torch.promote_types(embedding.dtype, torch.float32)
-        )
+        exact = torch.promote_types(embedding.dtype, torch.float32)
+        mean = embedding.mean(1, keepdim=True, dtype=exact)
+        first = self.query_first
+        load = self.query_load
         return Memory(
-            **self.pointers(embedding),
+            **self.pointer_tables(embedding),
             query_fixed=mean @ self.query_mean + self.query_bias,
             query_last=embedding @ self.query_last,
-            query_first=None if self.query_first is None else embedding @ self.query_first,
+            query_first=None if first is None else embedding @ first,
             key=embedding @ (self.key * sharpness),
             value=embedding @ self.value,
-            query_load=None
-            if self.query_load is None
-            else self.query_load / capacity_column(capacity),
+            query_load=None if load is None else load / capacity_column(capacity),
         )
 
     def with_embeddings(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
-        """The same tables with other embeddings in the final product only; glimpse and context
-        keep theirs.
-        """
-        return replace(memory, **self.pointers(embedding))
+        """Return the tables with other embeddings in the final product only.
 
-    def pointers(self, embedding: Float[Tensor, "B N D"]) -> dict[str, Any]:
-        """The tables of the final product, which every engine reads; the biases in float32
-        whatever the embeddings.
+        Glimpse and context keep theirs.
+        """
+        return replace(memory, **self.pointer_tables(embedding))
+
+    def pointer_tables(self, embedding: Float[Tensor, "B N D"]) -> dict[str, Any]:
+        """Return the tables of the final product, which every engine reads.
+
+        The biases are in float32, whatever type the embeddings have.
         """
         exact = torch.promote_types(embedding.dtype, torch.float32)
         scale = math.sqrt(self.width)
@@ -107,12 +119,17 @@ class PointerDecoder(nn.Module):
         }
 
     def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> LatentBias:
-        """What each latent adds; with a latent of size 0, the constants of the single policy."""
+        """Return what each latent adds; for latents of size 0, the constants of the policy."""
         z = latents * self.amplify
         query = memory.query_fixed + z @ self.query_latent
-        glimpse = (z @ self.value_latent + self.value_bias).expand(query.shape)
+        glimpse = z @ self.value_latent + self.value_bias
+        glimpse = glimpse.expand(query.shape)
+        pointer = memory.pointer.transpose(1, 2)
+        pointer = pointer.to(glimpse.dtype)
         return LatentBias(
-            query, glimpse, glimpse @ memory.pointer.transpose(1, 2).to(glimpse.dtype) + memory.bias
+            query=query,
+            glimpse=glimpse,
+            pointer=glimpse @ pointer + memory.bias,
         )
 
     def logits(
@@ -122,40 +139,46 @@ class PointerDecoder(nn.Module):
         query: Float[Tensor, "B R D"],
         allowed: Bool[Tensor, "B R N"],
     ) -> Float[Tensor, "B R N"]:
-        """Scores of all nodes from the queries; the glimpse attends to allowed nodes only."""
-        split = self.split_heads
+        """Return the scores of all nodes; the glimpse attends to allowed nodes only."""
         bias = torch.zeros_like(allowed, dtype=query.dtype).masked_fill_(~allowed, -torch.inf)
         glimpse = F.scaled_dot_product_attention(
-            split(query), split(memory.key), split(memory.value), attn_mask=bias[:, None]
+            self.split_heads(query),
+            self.split_heads(memory.key),
+            self.split_heads(memory.value),
+            attn_mask=bias[:, None],
         )
         glimpse = glimpse.transpose(1, 2).reshape(query.shape)
-        glimpse = glimpse if memory.layer is None else memory.layer(glimpse)
-        return CLIP * torch.tanh(
-            torch.baddbmm(shift.pointer, glimpse, memory.pointer.transpose(1, 2))
-        )
+        if memory.layer is not None:
+            glimpse = memory.layer(glimpse)
+        points = torch.baddbmm(shift.pointer, glimpse, memory.pointer.transpose(1, 2))
+        return CLIP * torch.tanh(points)
 
     def layered(
         self, memory: Memory, shift: LatentBias, glimpse: Float[Tensor, "B R D"]
     ) -> Float[Tensor, "B R N"]:
-        """The same from glimpses that somebody else has made, before the layer; row r belongs to
-        latent r // (R / K).
+        """Return the scores from glimpses before the layer; row r has latent r // (R / K).
 
         Products may be in 16 bits; what follows is not.
         """
         assert memory.layer is not None
-        points = (memory.layer(glimpse) @ memory.pointer.transpose(1, 2)).float()
-        points = points.unflatten(1, (shift.pointer.shape[1], -1)) + shift.pointer[:, :, None]
-        return CLIP * torch.tanh(points).flatten(1, 2)
+        glimpse = memory.layer(glimpse)
+        pointer = memory.pointer.transpose(1, 2)
+        points = (glimpse @ pointer).float()
+        latents = shift.pointer.shape[1]
+        points = points.unflatten(1, (latents, -1))
+        points = points + shift.pointer[:, :, None]
+        logits = CLIP * torch.tanh(points)
+        return logits.flatten(1, 2)
 
     def split_heads(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N C"]:
-        """Channels cut into heads."""
-        return x.view(len(x), x.shape[1], self.heads, -1).transpose(1, 2)
+        """Cut the channels into heads."""
+        count, nodes, _ = x.shape
+        heads = x.view(count, nodes, self.heads, -1)
+        return heads.transpose(1, 2)
 
 
 class RoutingPolicy(nn.Module):
-    """What the policies of all routing problems share: an encoder and a pointer decoder with a
-    latent space.
-    """
+    """What the routing policies share: an encoder and a pointer decoder with a latent space."""
 
     encoder: Encoder
     decoder: Any  # a `PointerDecoder`, or the `Decoders` of a population
@@ -167,59 +190,60 @@ class RoutingPolicy(nn.Module):
 
     @property
     def space(self) -> Box | Members:
-        """The latents this policy understands; of size 0 for a single policy."""
-        return (
-            Members(self.architecture.members)
-            if self.architecture.members
-            else Box(self.architecture.latent)
-        )
+        """Return the latents this policy understands; of size 0 for a single policy."""
+        members = self.architecture.members
+        return Members(members) if members else Box(self.architecture.latent)
 
     def sharpness(self, nodes: int) -> float:
-        """What attention scores are multiplied by. Of more nodes each has nearer neighbours and
-        more of the others.
+        """Return the factor of attention scores, which grows with the number of nodes.
 
-        Without it, a policy of 100 nodes spreads its attention thin on 300 (docs/training.md).
+        A node of a larger instance has nearer neighbours, and more nodes that are none. Without the
+        factor, a policy trained on 100 nodes spreads its attention thin on 300
+        (research/notebooks/training.md).
         """
         return (nodes / TRAINING_NODES) ** self.architecture.growth
 
     def fold_tables(
-        self, features: Float[Tensor, "B N F"], nodes: int, capacity: Int[Tensor, "B"] | None = None
+        self,
+        features: Float[Tensor, "B N F"],
+        nodes: int,
+        capacity: Int[Tensor, "B"] | None = None,
     ) -> Any:
-        """Tables for all later decoding, from what the encoder sees of each node; `nodes`
-        without a depot.
-        """
+        """Return the tables for all later decoding from node features; `nodes` counts no depot."""
         sharp = self.sharpness(nodes)
-        # Compiled, the encoder must not see a number that it could take for a variable.
-        embedding = self.encoder(features) if sharp == 1.0 else self.encoder(features, sharp)
+        # Compiled, the encoder must not get a number that it could take for a variable.
+        factor = () if sharp == 1.0 else (sharp,)
+        embedding = self.encoder(features, *factor)
         return self.decoder.tables(embedding, capacity, sharp)
 
     def footprint(self, width: int, steps: int) -> int:
-        """About how many numbers one rollout keeps at once: its actions, or the scores of the
-        nodes.
-        """
+        """Return about how many numbers one rollout keeps: its actions, or the nodes' scores."""
         return steps
 
     def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> LatentBias:
-        """What each latent changes."""
+        """Return what each latent changes."""
         return self.decoder.condition(memory, latents)
 
     def adjustable(self, memory: Memory) -> Float[Tensor, "B N D"]:
-        """What a search may adjust to an instance: the embeddings in the final product."""
+        """Return what a search may adjust to an instance: the final product's embeddings."""
         return memory.embedding
 
     def adjusted(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
-        """The same tables with other embeddings in the final product only."""
+        """Return the tables with other embeddings in the final product only."""
         return self.decoder.with_embeddings(memory, embedding)
 
     def widened(self: P, latent: int, amplify: float = 100.0) -> P:
-        """The same policy with a latent space whose every point behaves exactly alike (spec
-        2.4).
-        """
+        """Return the policy with a latent space whose every point behaves exactly alike."""
         if self.architecture.members:
-            raise InputError(
-                "a population has no latent space and cannot be given one; start from a single policy"
-            )
-        wide = type(self)(replace(self.architecture, latent=latent, amplify=amplify))
-        own = {n: x for n, x in self.state_dict().items() if not n.endswith(("_latent", "amplify"))}
-        wide.load_state_dict(own, strict=False)
-        return wide.to(next(self.parameters()).device)
+            rule = "a population has no latent space and cannot be given one"
+            raise InputError(f"{rule}; start from a single policy")
+        architecture = replace(
+            self.architecture,
+            latent=latent,
+            amplify=amplify,
+        )
+        wide = type(self)(architecture)
+        weights = weights_without_latents(self)
+        wide.load_state_dict(weights, strict=False)
+        device = next(self.parameters()).device
+        return wide.to(device)

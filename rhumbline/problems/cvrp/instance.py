@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,16 @@ from rhumbline.errors import Infeasible, InputError, LimitExceeded
 from rhumbline.problems.metrics import MAX_NUMBER, Metric, MetricInstance
 
 MAX_CUSTOMERS = 1000
-MORE_VEHICLES = (
-    10  # than the given plans have, for solvers that improve them, as far as the fleet allows
-)
+# Vehicles that solvers may use beyond those of a given plan, as far as the fleet allows.
+MORE_VEHICLES = 10
 MAX_CAPACITY = 10**9  # the kernels count loads in 32 bits
 
 
 @dataclass(frozen=True, eq=False)
 class CVRPInstance(MetricInstance):
-    """One instance as its file says it, with the depot at index 0 and the other nodes in the file's
-    order.
+    """One instance as its file gives it: the depot at index 0, the other nodes in file order.
 
-    Plans name customer k of a solution file: the k-th node of the file that is not the depot, as
-    CVRPLIB does.
+    Customer k of a plan is the k-th node of the file that is not the depot, as on CVRPLIB.
     """
 
     problem = "cvrp"
@@ -34,36 +32,38 @@ class CVRPInstance(MetricInstance):
     capacity: int
     xy: Float[np.ndarray, "N 2"] | None = None
     matrix: Float[np.ndarray, "N N"] | Int[np.ndarray, "N N"] | None = None
-    vehicles: int | None = None  # most routes allowed; None is a free fleet
+    vehicles: int | None = None  # most routes allowed; None means no limit
     best_known: float | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.capacity <= MAX_CAPACITY:
-            raise InputError(
-                f"{self.name}: the capacity is {self.capacity}, expected 1 to {MAX_CAPACITY}"
-            )
+        capacity = self.capacity
+        if not 1 <= capacity <= MAX_CAPACITY:
+            expected = f"expected 1 to {MAX_CAPACITY}"
+            raise self.error(f"the capacity is {capacity}, {expected}")
         for customer, demand in enumerate(self.demands):
-            if demand > self.capacity:
-                raise InputError(
-                    f"{self.name}: customer {customer} demands {demand}, more than the capacity {self.capacity}"
-                )
-        needed = min_vehicles(self.demands, self.capacity)
-        if self.vehicles is not None and self.vehicles < needed:
-            raise InputError(
-                f"{self.name}: {self.vehicles} vehicles are allowed, but the demand of {sum(self.demands)} needs at "
-                f"least {needed} of capacity {self.capacity}"
-            )
+            if demand > capacity:
+                found = f"customer {customer} demands {demand}"
+                raise self.error(f"{found}, more than the capacity {capacity}")
+        needed = min_vehicles(self.demands, capacity)
+        limit = self.vehicles
+        if limit is not None and limit < needed:
+            found = f"{limit} vehicles are allowed"
+            demand = f"the demand of {sum(self.demands)}"
+            need = f"needs at least {needed} of capacity {capacity}"
+            raise self.error(f"{found}, but {demand} {need}")
+
+    def error(self, message: str) -> InputError:
+        """Return an error that names this instance."""
+        return InputError(f"{self.name}: {message}")
 
     @property
     def size(self) -> int:
-        """Number of nodes, the depot included."""
+        """Return the number of nodes, the depot included."""
         return len(self.demands)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """What instances must share to be solved together: nodes, and whether a matrix comes
-        with them.
-        """
+        """Return what instances of one batch share: the size, and whether there is a matrix."""
         return self.size, self.metric != "EXACT_2D"
 
 
@@ -74,44 +74,62 @@ class Routes:
     routes: tuple[tuple[int, ...], ...]
 
     def check(self, instance: CVRPInstance) -> None:
-        """Raise `Infeasible` unless every customer is served once, no vehicle is overloaded and
-        the fleet suffices.
+        """Raise `Infeasible` unless the plan is feasible.
+
+        Every customer is served once, no vehicle is overloaded and the fleet suffices.
         """
-        served = np.asarray([c for route in self.routes for c in route], dtype=np.int64)
-        strange = served[(served < 1) | (served >= instance.size)]
-        if len(strange):
-            raise Infeasible(
-                f"{instance.name}: a route visits customer {strange[0]} of {instance.size - 1}"
-            )
-        counts = np.bincount(served, minlength=instance.size)
-        wrong = [c for c in range(1, instance.size) if counts[c] != 1]
-        if wrong:
-            raise Infeasible(
-                f"{instance.name}: customer {wrong[0]} is visited {counts[wrong[0]]} times"
-            )
+        name = instance.name
+        size = instance.size
+        customers = list(chain.from_iterable(self.routes))
+        served = np.asarray(customers, dtype=np.int64)
+        is_unknown = (served < 1) | (served >= size)
+        unknown = served[is_unknown]
+        if len(unknown):
+            found = f"a route visits customer {unknown[0]} of {size - 1}"
+            raise Infeasible(f"{name}: {found}")
+        counts = np.bincount(served, minlength=size)
+        for customer in range(1, size):
+            times = counts[customer]
+            if times != 1:
+                found = f"customer {customer} is visited {times} times"
+                raise Infeasible(f"{name}: {found}")
         self.check_fleet(instance)
 
     def check_fleet(self, instance: CVRPInstance) -> None:
-        """Loads, and last the number of vehicles: `LimitExceeded` says that all else is right."""
+        """Raise `Infeasible` at an overloaded vehicle, then `LimitExceeded` at too many vehicles.
+
+        `LimitExceeded` therefore means that everything else is right.
+        """
+        name = instance.name
         for number, route in enumerate(self.routes, start=1):
-            load = sum(instance.demands[c] for c in route)
+            load = sum(instance.demands[customer] for customer in route)
             if load > instance.capacity:
-                raise Infeasible(
-                    f"{instance.name}: route {number} carries {load}, the capacity is {instance.capacity}"
-                )
-        if instance.vehicles is not None and len(self.routes) > instance.vehicles:
-            raise LimitExceeded(
-                f"{instance.name}: the plan needs {len(self.routes)} vehicles, {instance.vehicles} are allowed"
-            )
+                found = f"route {number} carries {load}"
+                limit = f"the capacity is {instance.capacity}"
+                raise Infeasible(f"{name}: {found}, {limit}")
+        needed = len(self.routes)
+        allowed = instance.vehicles
+        if allowed is not None and needed > allowed:
+            found = f"the plan needs {needed} vehicles"
+            limit = f"{allowed} are allowed"
+            raise LimitExceeded(f"{name}: {found}, {limit}")
 
     def cost(self, instance: CVRPInstance) -> int | float:
-        """Length of all routes, from the depot and back, in the instance's metric."""
-        walk = np.asarray([0, *(node for route in self.routes for node in (*route, 0))])
-        total = float(instance.distances[walk[:-1], walk[1:]].sum())
+        """Return the length of all routes, from the depot and back, in the instance's metric.
+
+        It is an int where costs are whole numbers.
+        """
+        walk = [0]
+        for route in self.routes:
+            walk += [*route, 0]
+        nodes = np.asarray(walk)
+        here = nodes[:-1]
+        there = nodes[1:]
+        total = float(instance.distances[here, there].sum())
         return round(total) if instance.has_integer_costs else total
 
     def to_file_numbers(self, instance: CVRPInstance) -> list[list[int]]:
-        """The routes as a solution file writes them."""
+        """Return the routes in the numbers of a solution file."""
         return [list(route) for route in self.routes]
 
 
@@ -123,75 +141,88 @@ def cvrp_from_arrays(
     name: str = "arrays",
     vehicles: int | None = None,
 ) -> CVRPInstance:
-    """An instance from a depot [2], customers [n, 2], whole demands [n] and a capacity; straight
-    lines, unrounded.
+    """Return an instance from a depot [2], customers [n, 2], demands [n] and a capacity.
+
+    Demands and capacity are whole numbers. Distances are unrounded straight lines.
     """
     try:
-        depot, customers, demands, load = (
-            np.asarray(x) for x in (depot, customers, demands, capacity)
-        )
+        arrays = {
+            "depot": np.asarray(depot),
+            "customers": np.asarray(customers),
+            "demands": np.asarray(demands),
+            "capacity": np.asarray(capacity),
+        }
     except ValueError as error:
         raise InputError(f"{name}: expected arrays, got lists of unequal lengths") from error
-    arrays = {"depot": depot, "customers": customers, "demands": demands, "capacity": load}
     for what, array in arrays.items():
         if array.dtype.kind not in "iuf":
             raise InputError(f"{name}: expected real numbers as {what}, got {array.dtype}")
-    if (
-        depot.shape != (2,)
-        or customers.ndim != 2
-        or customers.shape[1] != 2
-        or demands.shape != customers.shape[:1]
-    ):
-        shapes = f"{depot.shape}, {customers.shape}, {demands.shape}"
-        wanted = "expected a depot [2], customers [n, 2] and demands [n]"
-        raise InputError(
-            f"{name}: {wanted}, got shapes {shapes}; several instances are a list with all four of each"
-        )
-    if not 1 <= len(customers) <= MAX_CUSTOMERS:
-        raise InputError(
-            f"{name}: has {len(customers)} customers; 1 to {MAX_CUSTOMERS} are supported"
-        )
-    if load.shape or not (np.isfinite(load) and load == np.rint(load)):
+    depot, customers, demands, limit = arrays.values()
+    check_array_shapes(name, depot, customers, demands)
+    count = len(customers)
+    if not 1 <= count <= MAX_CUSTOMERS:
+        supported = f"1 to {MAX_CUSTOMERS} are supported"
+        raise InputError(f"{name}: has {count} customers; {supported}")
+    if limit.shape or not (np.isfinite(limit) and limit == np.rint(limit)):
         raise InputError(f"{name}: the capacity is {capacity}, expected a whole number")
     xy = np.concatenate([depot[None], customers]).astype(np.float64)
     check_nodes(name, xy, demands)
-    return CVRPInstance(
-        name, "EXACT_2D", (0, *(int(q) for q in demands)), int(load), xy=xy, vehicles=vehicles
+    all_demands = (0, *(int(demand) for demand in demands))
+    return CVRPInstance(name, "EXACT_2D", all_demands, int(limit), xy=xy, vehicles=vehicles)
+
+
+def check_array_shapes(
+    name: str, depot: np.ndarray, customers: np.ndarray, demands: np.ndarray
+) -> None:
+    """Raise unless the arrays have shapes [2], [n, 2] and [n]."""
+    count = len(customers) if customers.ndim else 0
+    are_valid = (
+        depot.shape == (2,),
+        customers.shape == (count, 2),
+        demands.shape == (count,),
     )
+    if not all(are_valid):
+        expected = "expected a depot [2], customers [n, 2] and demands [n]"
+        shapes = f"{depot.shape}, {customers.shape}, {demands.shape}"
+        advice = "several instances are a list with all four of each"
+        raise InputError(f"{name}: {expected}, got shapes {shapes}; {advice}")
 
 
 def check_nodes(name: str, xy: Float[np.ndarray, "N 2"], demands: np.ndarray) -> None:
-    """Raise at the first node that is nowhere, and at the first customer whose demand is no
-    count.
-    """
-    nowhere = np.flatnonzero(~(np.abs(xy) <= MAX_NUMBER).all(1))
+    """Raise at the first node without finite coordinates, then at the first invalid demand."""
+    is_finite = np.abs(xy) <= MAX_NUMBER
+    is_placed = is_finite.all(1)
+    nowhere = np.flatnonzero(~is_placed)
     if len(nowhere):
-        who = f"customer {nowhere[0]}" if nowhere[0] else "the depot"
-        raise InputError(
-            f"{name}: {who} is at {xy[nowhere[0]]}, expected finite coordinates of size up to {MAX_NUMBER:g}"
-        )
-    wrong = np.flatnonzero(~(np.isfinite(demands) & (demands == np.rint(demands)) & (demands >= 0)))
+        node = nowhere[0]
+        who = f"customer {node}" if node else "the depot"
+        found = f"{who} is at {xy[node]}"
+        expected = f"expected finite coordinates of size up to {MAX_NUMBER:g}"
+        raise InputError(f"{name}: {found}, {expected}")
+    is_whole = demands == np.rint(demands)
+    is_count = np.isfinite(demands) & is_whole & (demands >= 0)
+    wrong = np.flatnonzero(~is_count)
     if len(wrong):
-        customer = wrong[0] + 1
-        demand = demands[wrong[0]]
-        raise InputError(
-            f"{name}: customer {customer} demands {demand}, expected a whole number, not negative"
-        )
+        index = wrong[0]
+        found = f"customer {index + 1} demands {demands[index]}"
+        expected = "expected a whole number, not negative"
+        raise InputError(f"{name}: {found}, {expected}")
 
 
 def with_fleet(instance: Any, vehicles: int | float) -> CVRPInstance:
-    """The same instance with at most so many vehicles, whatever its file says."""
+    """Return the instance with at most this many vehicles, whatever its file says."""
     if not isinstance(vehicles, int | np.integer):
         raise InputError(f"vehicles is {vehicles!r}, expected a whole number")
     if instance.problem != "cvrp":
-        raise InputError(
-            f"{instance.name}: a number of vehicles is for vehicle routing, this is '{instance.problem}'"
-        )
+        found = f"this is '{instance.problem}'"
+        wanted = "a number of vehicles is for vehicle routing"
+        raise InputError(f"{instance.name}: {wanted}, {found}")
     return replace(instance, vehicles=int(vehicles))
 
 
 def min_vehicles(demands: Sequence[int], capacity: int) -> int:
-    """No fleet of fewer vehicles can carry the demand; whether this many can is a packing
-    problem.
+    """Return a lower bound on the vehicles that can carry the demand.
+
+    Whether this number suffices is a packing problem.
     """
     return max(1, -(-sum(demands) // capacity))

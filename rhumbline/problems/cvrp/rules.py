@@ -1,5 +1,6 @@
-"""The capacitated vehicle routing problem: a depot (node 0), customers with whole demands,
-vehicles of one capacity.
+"""Rules of the CVRP: batches of instances and rollouts in progress on the device.
+
+Node 0 is the depot. Demands are whole numbers, and all vehicles have one capacity.
 """
 
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from zlib import crc32
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -17,9 +19,9 @@ from rhumbline.problems.metrics import longer_side, scale_to_unit_square
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.record import Record
 
-# Capacity of the field's random instances by number of customers (Kool et al. 2019, Hottung et al.
-# 2022).
-CAPACITY = {20: 30, 50: 40, 100: 50, 125: 55, 150: 60, 200: 70, 500: 100}
+# Capacity of the field's random instances by number of customers.
+# Sources: Kool et al. 2019, Hottung et al. 2022.
+RANDOM_CAPACITIES = {20: 30, 50: 40, 100: 50, 125: 55, 150: 60, 200: 70, 500: 100}
 MAX_RANDOM_DEMAND = 9
 
 
@@ -30,39 +32,28 @@ class CVRPBatch(Record):
     xy: Float[Tensor, "B N 2"]  # in the unit square, one scale for both axes
     demand: Int[Tensor, "B N"]  # whole units, so that comparisons are exact
     capacity: Int[Tensor, "B"]
-    key: Int[
-        Tensor, "B"
-    ]  # names the instance to the decoding noise, whatever its place in the batch
+    key: Int[Tensor, "B"]  # instance id: selects its random numbers, whatever its place
     scale: Float[Tensor, "B"]  # costs times this are in the instance's own units
-    distance: Float[Tensor, "B N N"] | None = (
-        None  # the file's metric; None means straight lines between `xy`
-    )
-    vehicles: Int[Tensor, "B"] | None = (
-        None  # most routes of a plan; None means that every fleet is free
-    )
-    surcharge: Float[Tensor, "B"] | None = (
-        None  # on each route too many: more than any plan is long
-    )
+    distance: Float[Tensor, "B N N"] | None = None  # the file's metric; None: Euclidean from `xy`
+    vehicles: Int[Tensor, "B"] | None = None  # most routes of a plan; None means no limit
+    surcharge: Float[Tensor, "B"] | None = None  # for each route above: more than any plan costs
 
     @property
     def has_euclidean_cost(self) -> bool:
-        """Whether a cost is the length of straight lines and nothing else, as kernels have it."""
+        """Return whether a cost is only the Euclidean length in `xy`, which all kernels support."""
         return self.distance is None and self.vehicles is None
 
     def without_surcharge(self, cost: Float[Tensor, "B *R"]) -> Float[Tensor, "B *R"]:
-        """Costs without surcharges."""
-        return (
-            cost
-            if self.surcharge is None
-            else cost.remainder(self.surcharge.view(-1, *[1] * (cost.ndim - 1)))
-        )
+        """Return costs without surcharges for too many routes."""
+        if self.surcharge is None:
+            return cost
+        ones = [1] * (cost.ndim - 1)
+        return cost.remainder(self.surcharge.view(-1, *ones))
 
 
 @dataclass(frozen=True)
 class CVRPState(Record):
-    """Rollouts in progress. A finished one stands at the depot with nobody left, and stays
-    there.
-    """
+    """Rollouts in progress. A finished one stays at the depot with all customers served."""
 
     last: Int[Tensor, "B R"]
     left: Int[Tensor, "B R"]  # capacity left in the vehicle
@@ -72,207 +63,271 @@ class CVRPState(Record):
 
 
 class CVRP:
-    """The problem as the rollout engines see it. Every method is pure."""
+    """The rules of the CVRP for the rollout engines. Every method is pure."""
 
     name = solves = "cvrp"
     nouns: tuple[str, str] = ("customer", "customers")
     size_unit = "customers"
-    max_size = MAX_CUSTOMERS + 1  # with the depot
+    max_size = MAX_CUSTOMERS + 1  # the depot counts
     default_size: int | str = 100
-    every_customer_starts = 200
-    most_starts = 100
+    all_starts_size = 200  # up to this many customers an attempt starts at each of them
+    max_starts = 100  # starts of an attempt in larger instances
 
     def sample(self, count: int, size: int, rng: torch.Generator) -> CVRPBatch:
-        """Uniform positions, demands of 1 to 9, and the usual capacity for `size` customers."""
-        xy = torch.rand(count, size + 1, 2, generator=rng, device=rng.device)
+        """Return uniform positions, demands of 1 to 9, and the default capacity for `size`."""
+        device = rng.device
+        shape = (count, size + 1)
+        xy = torch.rand(*shape, 2, generator=rng, device=device)
         demand = torch.randint(
-            1, MAX_RANDOM_DEMAND + 1, (count, size + 1), generator=rng, device=rng.device
+            1,
+            MAX_RANDOM_DEMAND + 1,
+            shape,
+            generator=rng,
+            device=device,
         )
         demand[:, 0] = 0
-        key = torch.arange(count, device=rng.device)
-        ones = torch.ones(count, device=rng.device)
-        return CVRPBatch(xy, demand, torch.full_like(key, default_capacity(size)), key, ones)
+        key = torch.arange(count, device=device)
+        scale = torch.ones(count, device=device)
+        capacity = torch.full_like(key, default_capacity(size))
+        return CVRPBatch(xy, demand, capacity, key, scale)
 
     def collate(self, instances: Sequence[CVRPInstance]) -> CVRPBatch:
-        """Instances of one size as a batch on the CPU, scaled for the policy."""
-        xy = torch.from_numpy(
-            np.stack([scale_to_unit_square(i.planar_xy) for i in instances]).astype(np.float32)
-        )
-        demand = torch.tensor([i.demands for i in instances])
-        capacity = torch.tensor([i.capacity for i in instances])
-        words = [np.asarray([*i.demands, i.capacity], dtype=np.int64).tobytes() for i in instances]
-        key = torch.tensor(
-            [crc32(w, crc32(x.numpy().tobytes())) for x, w in zip(xy, words, strict=True)]
-        )
-        if all(i.metric == "EXACT_2D" for i in instances):
-            batch = CVRPBatch(
-                xy,
-                demand,
-                capacity,
-                key,
-                torch.tensor([longer_side(i.planar_xy) for i in instances]),
-            )
+        """Return instances of one size as a batch on the CPU, scaled for the policy."""
+        squares: list[np.ndarray] = []
+        keys: list[int] = []
+        for instance in instances:
+            square = scale_to_unit_square(instance.planar_xy).astype(np.float32)
+            squares.append(square)
+            keys.append(key_of(instance, square))
+        distance = None
+        if all(instance.metric == "EXACT_2D" for instance in instances):
+            sides = [longer_side(instance.planar_xy) for instance in instances]
+            scale = torch.tensor(sides)
         else:
-            distance = torch.from_numpy(np.stack([i.distances for i in instances]))
-            batch = CVRPBatch(xy, demand, capacity, key, torch.ones(len(instances)), distance)
-        return with_vehicle_limits(batch, [i.vehicles for i in instances])
+            distances = [instance.distances for instance in instances]
+            distance = torch.from_numpy(np.stack(distances))
+            scale = torch.ones(len(instances))
+        batch = CVRPBatch(
+            xy=torch.from_numpy(np.stack(squares)),
+            demand=torch.tensor([instance.demands for instance in instances]),
+            capacity=torch.tensor([instance.capacity for instance in instances]),
+            key=torch.tensor(keys),
+            scale=scale,
+            distance=distance,
+        )
+        limits = [instance.vehicles for instance in instances]
+        return with_vehicle_limits(batch, limits)
 
     def item_count(self, instance: CVRPInstance) -> int:
-        """How many there are to visit."""
+        """Return the number of customers."""
         return instance.size - 1
 
     def action_count(self, batch: CVRPBatch) -> int:
-        """How many nodes there are."""
+        """Return the number of nodes."""
         return batch.xy.shape[1]
 
     def starts(self, batch: CVRPBatch) -> Int[Tensor, "B S"]:
-        """Every customer; in large instances `most_starts` of them, spread evenly over the
-        file's order.
-        """
+        """Return every customer; in large instances `max_starts`, evenly over the file's order."""
         count = len(batch.xy)
         customers = batch.xy.shape[1] - 1
-        chosen = customers if customers <= self.every_customer_starts else self.most_starts
-        index = torch.arange(chosen, device=batch.xy.device) * customers // max(1, chosen) + 1
-        return index.expand(count, chosen)
+        starts = self.max_starts
+        if customers <= self.all_starts_size:
+            starts = customers
+        index = torch.arange(starts, device=batch.xy.device)
+        customer = index * customers // max(1, starts) + 1
+        return customer.expand(count, starts)
 
     def reset(self, batch: CVRPBatch, starts: Int[Tensor, "B R"]) -> CVRPState:
-        """Each vehicle has left the depot and served its first customer."""
-        (count, size), rollouts = batch.demand.shape, starts.shape[1]
-        visited = torch.zeros(count, rollouts, size, dtype=torch.bool, device=starts.device)
-        demand = batch.demand[:, None]
+        """Return the state in which each vehicle has served its first customer."""
+        size = batch.demand.shape[1]
+        visited = torch.zeros(
+            *starts.shape,
+            size,
+            dtype=torch.bool,
+            device=starts.device,
+        )
+        visited.scatter_(2, starts[..., None], True)
         capacity = batch.capacity[:, None]
-        left = capacity - batch.demand.gather(1, starts)
+        first_demand = batch.demand.gather(1, starts)
         return CVRPState(
-            starts, left, visited.scatter_(2, starts[..., None], True), demand, capacity
+            last=starts,
+            left=capacity - first_demand,
+            visited=visited,
+            demand=batch.demand[:, None],
+            capacity=capacity,
         )
 
     def mask(self, state: CVRPState) -> Bool[Tensor, "B R N"]:
-        """Customers that are unserved and fit; the depot unless the vehicle is there and
-        somebody still waits.
+        """Return True for unserved customers that fit, and for the depot if it may be visited.
+
+        It may unless the vehicle is already there and some customer is not served yet.
         """
-        allowed = ~state.visited & (state.demand <= state.left[..., None])
-        allowed[..., 0] = (state.last != 0) | self.served(state)
+        fits = state.demand <= state.left[..., None]
+        allowed = ~state.visited & fits
+        is_away = state.last != 0
+        allowed[..., 0] = is_away | self.all_served(state)
         return allowed
 
-    def served(self, state: CVRPState) -> Bool[Tensor, "B R"]:
-        """Whether nobody waits any more."""
+    def all_served(self, state: CVRPState) -> Bool[Tensor, "B R"]:
+        """Return whether all customers are served."""
         return state.visited[..., 1:].all(-1)
 
     def step(self, state: CVRPState, action: Int[Tensor, "B R"]) -> CVRPState:
-        """The state after driving to `action`: a customer's demand is loaded off, the depot
-        fills the vehicle.
+        """Return the state after driving to `action`.
+
+        A customer takes its demand from the vehicle; the depot fills the vehicle.
         """
-        demand = state.demand.expand_as(state.visited).gather(2, action[..., None])[..., 0]
-        left = torch.where(action == 0, state.capacity, state.left - demand)
-        customer = (action != 0)[..., None]
-        visited = state.visited.scatter(
-            2, action[..., None], customer | state.visited.gather(2, action[..., None])
+        node = action[..., None]
+        demands = state.demand.expand_as(state.visited)
+        demand = demands.gather(2, node)[..., 0]
+        is_depot = action == 0
+        left = torch.where(is_depot, state.capacity, state.left - demand)
+        is_customer = (action != 0)[..., None]
+        is_served = is_customer | state.visited.gather(2, node)
+        visited = state.visited.scatter(2, node, is_served)
+        return replace(
+            state,
+            last=action,
+            left=left,
+            visited=visited,
         )
-        return replace(state, last=action, left=left, visited=visited)
 
     def finished(self, state: CVRPState) -> bool:
-        """Whether every vehicle is home and nobody waits."""
-        return bool(((state.last == 0) & self.served(state)).all())
+        """Return whether every vehicle is at the depot and all customers are served."""
+        is_home = state.last == 0
+        is_done = is_home & self.all_served(state)
+        return bool(is_done.all())
 
     def horizon(self, batch: CVRPBatch) -> int:
-        """At worst every customer has a route of its own."""
+        """Return the longest action sequence: every customer has a route of its own."""
         return 2 * (batch.xy.shape[1] - 1)
 
     def replay(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> CVRPState:
-        """The states before decisions 1..T-1 of given sequences (padded with the depot), steps
-        flattened.
+        """Return the states before decisions 1..T-1 of sequences padded with the depot.
+
+        Steps are flattened into the rollout axis.
         """
-        (count, rollouts, steps), size = actions.shape, batch.demand.shape[1]
-        time = torch.arange(steps, device=actions.device).expand_as(actions)
-        when = torch.zeros(count, rollouts, size, dtype=torch.int64, device=actions.device)
-        when = when.scatter_(2, actions, time)  # customers occur once
-        visited = when[:, :, None, :] < time[:1, :1, 1:, None]
+        count, rollouts, steps = actions.shape
+        size = batch.demand.shape[1]
+        device = actions.device
+        time = torch.arange(steps, device=device)
+        served_at = torch.zeros(
+            count,
+            rollouts,
+            size,
+            dtype=torch.int64,
+            device=device,
+        )
+        served_at.scatter_(2, actions, time.expand_as(actions))  # customers occur once
+        visited = served_at.unsqueeze(2) < time[1:, None]
         visited[..., 0] = False
-        loads = batch.demand[:, None].expand(-1, rollouts, -1).gather(2, actions).cumsum(2)
-        unloaded = (
-            torch.where(actions == 0, loads, 0).cummax(2).values
-        )  # served when the vehicle was last at the depot
-        left = batch.capacity[:, None, None] - (loads - unloaded)
+        demand = batch.demand[:, None]
+        capacity = batch.capacity[:, None]
+        demands = demand.expand(-1, rollouts, -1)
+        loads = demands.gather(2, actions).cumsum(2)
+        # What was served up to the vehicle's last visit to the depot.
+        at_depot = torch.where(actions == 0, loads, 0)
+        unloaded = at_depot.cummax(2).values
+        left = capacity.unsqueeze(2) - (loads - unloaded)
         flat = (count, rollouts * (steps - 1))
         return CVRPState(
-            last=actions[:, :, :-1].reshape(flat),
-            left=left[:, :, :-1].reshape(flat),
+            last=actions[..., :-1].reshape(flat),
+            left=left[..., :-1].reshape(flat),
             visited=visited.reshape(*flat, size),
-            demand=batch.demand[:, None],
-            capacity=batch.capacity[:, None],
+            demand=demand,
+            capacity=capacity,
         )
 
     def cost(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
-        """Length of the walk from the depot through all actions and back; waiting at the depot
-        costs nothing.
+        """Return the total length, with a surcharge for each route above the limit.
 
-        Where the fleet is limited, routes too many come on top: a search then minimises these
-        first.
+        The surcharge makes a search minimise the number of excess routes first.
         """
         length = self.total_length(batch, actions)
         if batch.vehicles is None or batch.surcharge is None:
             return length
-        following = torch.nn.functional.pad(actions, (0, 1))[..., 1:]
-        routes = ((actions != 0) & (following == 0)).sum(
-            -1
-        )  # one ends where a depot follows a customer
-        return length + (routes - batch.vehicles[:, None]).clamp(min=0) * batch.surcharge[:, None]
+        following = F.pad(actions, (0, 1))[..., 1:]
+        is_customer = actions != 0
+        is_route_end = is_customer & (following == 0)
+        routes = is_route_end.sum(-1)
+        limit = batch.vehicles[:, None]
+        excess = (routes - limit).clamp(min=0)
+        surcharge = batch.surcharge[:, None]
+        return length + excess * surcharge
 
     def total_length(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
-        """The walk alone."""
+        """Return the length of the walk from the depot through all actions and back.
+
+        Staying at the depot costs nothing.
+        """
         return self.leg_lengths(batch, actions).sum(-1)
 
     def leg_lengths(
         self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]
     ) -> Float[Tensor, "B R T1"]:
-        """The way to each action, from the depot or the action before, and at last the way back."""
-        walk = torch.nn.functional.pad(actions, (1, 1))
+        """Return the distance to each action from the one before, and last the way back.
+
+        The walk begins and ends at the depot.
+        """
+        walk = F.pad(actions, (1, 1))
         here = walk[..., :-1]
         there = walk[..., 1:]
         if batch.distance is None:
-            return (take_nodes(batch.xy, here) - take_nodes(batch.xy, there)).norm(dim=-1)
+            from_xy = take_nodes(batch.xy, here)
+            to_xy = take_nodes(batch.xy, there)
+            return (from_xy - to_xy).norm(dim=-1)
         size = batch.distance.shape[1]
-        edges = batch.distance.flatten(1).gather(1, (here * size + there).flatten(1))
-        return edges.view(here.shape)
+        edge = here * size + there
+        distances = batch.distance.flatten(1)
+        lengths = distances.gather(1, edge.flatten(1))
+        return lengths.view(here.shape)
 
     def outcome(
         self, batch: CVRPBatch, state: CVRPState, actions: Int[Tensor, "B R T"]
     ) -> Float[Tensor, "B R"]:
-        """The same; the last state does not know it."""
+        """Return the cost of sequences; their last state does not have it."""
         return self.cost(batch, actions)
 
     def views(
         self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]
     ) -> Int[Tensor, "B V T"]:
-        """The same routes in rotated order and either direction, as the uniforms say."""
-        count = len(actions)
-        steps = actions.shape[1]
-        views = uniforms.shape[1]
-        route = (actions == 0).long().cumsum(1) - (actions == 0).long()  # a depot ends its route
-        routes = (torch.where(actions != 0, route, 0).amax(1) + 1)[:, None, None]
-        rank = route[:, None].expand(count, views, steps)
-        real = rank < routes
-        back = uniforms[..., 1:] < 0.5
-        turn = (uniforms[..., :1] * routes).long()
-        rank = (torch.where(back, routes - 1 - rank, rank) + turn) % routes
-        place = torch.arange(steps, device=actions.device).expand(count, views, steps)
-        place = torch.where(back & (actions != 0)[:, None], steps - 1 - place, place)
-        depot_last = (actions == 0)[:, None].expand(count, views, steps).long()
-        order = torch.where(
-            real, (rank * 2 + depot_last) * steps + place, 2 * steps * steps
-        ).argsort(dim=2, stable=True)
-        return actions[:, None].expand(-1, views, -1).gather(2, order)
+        """Return the same routes in rotated order and either direction.
+
+        The uniforms select both. Sorting by (route, depot last, place in the route) does it.
+        """
+        count, steps = actions.shape
+        shape = (count, uniforms.shape[1], steps)
+        turn, orientation = uniforms.split(1, dim=2)
+        actions = actions[:, None]
+        is_depot = actions == 0
+        is_last = is_depot.long()
+        route = is_last.cumsum(2) - is_last  # a depot belongs to the route that it ends
+        of_customers = torch.where(is_depot, 0, route)
+        routes = of_customers.amax(2, keepdim=True) + 1
+        is_used = route < routes  # the rest is padding
+        is_reversed = orientation < 0.5
+        rotation = (turn * routes).long()
+        backwards = routes - 1 - route
+        rank = torch.where(is_reversed, backwards, route)
+        rank = (rank + rotation) % routes
+        place = torch.arange(steps, device=actions.device)
+        from_end = steps - 1 - place
+        place = torch.where(is_reversed & ~is_depot, from_end, place)
+        sort_key = (rank * 2 + is_last) * steps + place
+        behind_all = 2 * steps * steps
+        sort_key = torch.where(is_used, sort_key, behind_all)
+        order = sort_key.argsort(dim=2, stable=True)
+        return actions.expand(shape).gather(2, order)
 
     def improve(
         self, batch: CVRPBatch, actions: Int[Tensor, "B R T"], rounds: int
     ) -> Int[Tensor, "B R T"]:
-        """There is no local improvement for vehicle routes yet."""
-        raise InputError(
-            "objective.improve: there is no local improvement for cvrp yet; set it to 0"
-        )
+        """Raise: there is no batched local search for the CVRP."""
+        message = "there is no local improvement for cvrp yet; set it to 0"
+        raise InputError(f"objective.improve: {message}")
 
     def decode(self, instance: CVRPInstance, actions: Sequence[int]) -> Routes:
-        """The routes that an action sequence spells: cut at the depot."""
+        """Return the routes of an action sequence, which ends one at each depot."""
         routes: list[list[int]] = [[]]
         for action in actions:
             if action:
@@ -282,22 +337,31 @@ class CVRP:
         return Routes(tuple(tuple(route) for route in routes if route))
 
 
+def key_of(instance: CVRPInstance, xy: Float[np.ndarray, "N 2"]) -> int:
+    """Return the instance id: a checksum of scaled positions, demands and capacity."""
+    loads = [*instance.demands, instance.capacity]
+    load_bytes = np.asarray(loads, dtype=np.int64).tobytes()
+    xy_bytes = xy.tobytes()
+    return crc32(load_bytes, crc32(xy_bytes))
+
+
 def with_vehicle_limits(batch: CVRPBatch, vehicles: Sequence[int | None]) -> CVRPBatch:
-    """The batch with limits on vehicles, of which None is none; surcharges are in double
-    precision.
+    """Return the batch with limits on vehicles; None means no limit for that instance.
+
+    Surcharges are in double precision, so that lengths survive the addition.
     """
-    if all(most is None for most in vehicles):
+    if all(limit is None for limit in vehicles):
         return batch
-    edges = 2 * (batch.xy.shape[1] - 1)  # of the longest walk, which can have half as many routes
-    longest = (
-        torch.full_like(batch.scale, 2.0)
-        if batch.distance is None
-        else batch.distance.flatten(1).amax(1)
-    )
-    most = torch.tensor([edges if most is None else most for most in vehicles])
-    return replace(batch, vehicles=most, surcharge=1.0 + edges * longest.double())
+    max_edges = 2 * (batch.xy.shape[1] - 1)  # of the longest walk, which has half as many routes
+    if batch.distance is None:
+        longest = torch.full_like(batch.scale, 2.0)  # more than the diagonal of the unit square
+    else:
+        longest = batch.distance.flatten(1).amax(1)
+    limits = torch.tensor([max_edges if limit is None else limit for limit in vehicles])
+    return replace(batch, vehicles=limits, surcharge=1.0 + max_edges * longest.double())
 
 
 def default_capacity(customers: int) -> int:
-    """The field's capacity for a number of customers; between its sizes, the nearest one's."""
-    return CAPACITY[min(CAPACITY, key=lambda size: abs(size - customers))]
+    """Return the field's capacity for a number of customers, or that of the nearest size."""
+    nearest = min(RANDOM_CAPACITIES, key=lambda size: abs(size - customers))
+    return RANDOM_CAPACITIES[nearest]

@@ -1,6 +1,6 @@
-"""Nine ways to disturb uniform instances, for tests of generalisation (Bossek et al. 2019; spec 6).
+"""Nine mutations of uniform instances, for tests of generalisation (Bossek et al. 2019).
 
-An operator names points and says where each would go; `mutate` moves them, and draws points anew
+An operator selects points and says where each would go. `mutate` moves them, and redraws points
 that left the unit square or fell on others. The power is the probability of each point for cluster,
 rotation, linear and axis projection. The other five take every point of a random region whatever
 the power, as the generator behind the published sets does; power 0 means no mutation.
@@ -8,6 +8,7 @@ the power, as the generator behind the published sets does; power 0 means no mut
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -15,101 +16,130 @@ from jaxtyping import Bool, Float
 from rhumbline.errors import InputError
 
 Points = Float[np.ndarray, "N 2"]
-Moves = tuple[
-    Bool[np.ndarray, "N"], Float[np.ndarray, "N 2"]
-]  # which points, and where each would go
+# Which points an operator takes, and where each would go.
+Moves = tuple[Bool[np.ndarray, "N"], Float[np.ndarray, "N 2"]]
 Operator = Callable[[np.ndarray, float, np.random.Generator], tuple[np.ndarray, np.ndarray]]
 
-EXPLOSION, REGION, CLUSTER, BOX = (
-    (0.1, 0.4),
-    (0.1, 0.3),
-    (0.001, 0.3),
-    (0.1, 0.3),
-)  # ranges of random sizes
-FLING = 0.1  # mean distance beyond the border of a hole
-STEEPEST = 3.0
+
+@dataclass(frozen=True)
+class MutationRanges:
+    """Random sizes of the operators, in the unit square (parameters of the published sets)."""
+
+    explosion_radius: tuple[float, float] = (0.1, 0.4)
+    region_radius: tuple[float, float] = (0.1, 0.3)  # of an implosion, and of half a tube
+    cluster_deviation: tuple[float, float] = (0.001, 0.3)
+    grid_side: tuple[float, float] = (0.1, 0.3)
+    mean_fling: float = 0.1  # distance beyond the border of a hole
+    max_slope: float = 3.0  # of a line
+
+
+RANGES = MutationRanges()
 
 
 def explosion(points: Points, power: float, rng: np.random.Generator) -> Moves:
-    """A round hole: its points fly out through the centre to the other side."""
+    """Make a round hole: its points leave through the centre and land beyond the far border."""
     centre = rng.random(2)
-    radius = rng.uniform(*EXPLOSION)
-    way, distance = directions(centre - points)
-    return distance < radius, centre + (radius + sample_fling_distances(points, rng)) * way
+    radius = rng.uniform(*RANGES.explosion_radius)
+    direction, distance = directions(centre - points)
+    landing = radius + sample_fling_distances(points, rng)
+    is_inside = distance < radius
+    return is_inside, centre + landing * direction
 
 
 def implosion(points: Points, power: float, rng: np.random.Generator) -> Moves:
-    """The points of a disc come nearer to its centre."""
+    """Move the points of a disc nearer to its centre."""
     centre = rng.random(2)
-    radius = rng.uniform(*REGION)
-    share = np.minimum(np.abs(rng.standard_normal((len(points), 1))), radius)
-    return directions(centre - points)[1] < radius, points + (centre - points) * share
+    radius = rng.uniform(*RANGES.region_radius)
+    normal = rng.standard_normal((len(points), 1))
+    share = np.minimum(np.abs(normal), radius)
+    to_centre = centre - points
+    _, distance = directions(to_centre)
+    is_inside = distance < radius
+    return is_inside, points + to_centre * share
 
 
 def cluster(points: Points, power: float, rng: np.random.Generator) -> Moves:
-    """Points gather about a centre, normally distributed."""
+    """Gather points about a centre, normally distributed."""
     centre = rng.random(2)
-    deviation = rng.uniform(*CLUSTER)
-    return choose_points(points, power, rng), np.clip(
-        centre + deviation * rng.standard_normal(points.shape), 0.0, 1.0
-    )
+    deviation = rng.uniform(*RANGES.cluster_deviation)
+    chosen = choose_points(points, power, rng)
+    normal = rng.standard_normal(points.shape)
+    moved = centre + deviation * normal
+    return chosen, np.clip(moved, 0.0, 1.0)
 
 
 def rotation(points: Points, power: float, rng: np.random.Generator) -> Moves:
-    """Points turn about the origin and are shifted, all by the same angle and vector."""
+    """Rotate points about the origin and shift them, all by the same angle and vector."""
     angle = rng.uniform(0.0, 2.0 * math.pi)
     shift = rng.random(2)
+    cos = math.cos(angle)
+    sin = math.sin(angle)
     x, y = points.T
-    turned = [math.cos(angle) * x - math.sin(angle) * y, math.sin(angle) * x + math.cos(angle) * y]
-    return choose_points(points, power, rng), np.stack(turned, axis=1) + shift
+    rotated_x = cos * x - sin * y
+    rotated_y = sin * x + cos * y
+    rotated = np.stack([rotated_x, rotated_y], axis=1)
+    return choose_points(points, power, rng), rotated + shift
 
 
 def linear(points: Points, power: float, rng: np.random.Generator) -> Moves:
-    """Points move up or down onto a line."""
+    """Move points up or down onto a line."""
     base, slope = sample_line(rng)
-    return choose_points(points, power, rng), np.stack(
-        [points[:, 0], base + slope * points[:, 0]], axis=1
-    )
+    chosen = choose_points(points, power, rng)
+    x = points[:, 0]
+    y = base + slope * x
+    return chosen, np.stack([x, y], axis=1)
 
 
 def axis(points: Points, power: float, rng: np.random.Generator) -> Moves:
-    """Points move onto a horizontal or vertical line somewhere among them."""
+    """Move points onto a horizontal or vertical line within their range."""
     chosen = choose_points(points, power, rng)
-    which = int(rng.integers(2))
-    those = points[chosen, which]
+    coordinate = int(rng.integers(2))
+    values = points[chosen, coordinate]
+    ends = sorted((values.min(initial=1.0), values.max(initial=0.0)))
     moved = points.copy()
-    moved[:, which] = rng.uniform(*sorted((those.min(initial=1.0), those.max(initial=0.0))))
+    moved[:, coordinate] = rng.uniform(*ends)
     return chosen, moved
 
 
 def expansion(points: Points, power: float, rng: np.random.Generator) -> Moves:
-    """A tube about a line becomes empty: its points fly out at right angles."""
-    foot = feet(points, rng)
-    radius = rng.uniform(*REGION)
-    way, distance = directions(points - foot)
-    return distance < radius, foot + (radius + sample_fling_distances(points, rng)) * way
+    """Empty a tube about a line: its points move out at right angles, beyond the border."""
+    foot = project_on_random_line(points, rng)
+    radius = rng.uniform(*RANGES.region_radius)
+    direction, distance = directions(points - foot)
+    landing = radius + sample_fling_distances(points, rng)
+    is_inside = distance < radius
+    return is_inside, foot + landing * direction
 
 
 def compression(points: Points, power: float, rng: np.random.Generator) -> Moves:
-    """The points of a tube come nearer to its middle line."""
-    foot = feet(points, rng)
-    radius = rng.uniform(*REGION)
-    share = np.minimum(np.abs(rng.standard_normal((len(points), 1))), 1.0)
-    return directions(points - foot)[1] < radius, points - (points - foot) * share
+    """Move the points of a tube nearer to its middle line."""
+    foot = project_on_random_line(points, rng)
+    radius = rng.uniform(*RANGES.region_radius)
+    normal = rng.standard_normal((len(points), 1))
+    share = np.minimum(np.abs(normal), 1.0)
+    from_line = points - foot
+    _, distance = directions(from_line)
+    is_inside = distance < radius
+    return is_inside, points - from_line * share
 
 
 def grid(points: Points, power: float, rng: np.random.Generator) -> Moves:
-    """The points of a box, as many as make a square number, become a regular grid in it."""
-    sides = rng.uniform(*BOX, 2)
+    """Arrange points of a box as a regular square grid in it, as many as fill one."""
+    sides = rng.uniform(*RANGES.grid_side, 2)
     corner = rng.random(2) * (1.0 - sides)
-    inside = np.flatnonzero(((points >= corner) & (points <= corner + sides)).all(axis=1))
+    opposite = corner + sides
+    is_inside = (points >= corner) & (points <= opposite)
+    inside = np.flatnonzero(is_inside.all(axis=1))
     side = math.isqrt(len(inside))
-    taken = rng.permutation(inside)[: side * side]
+    count = side * side
+    taken = rng.permutation(inside)[:count]
     steps = np.linspace(0.0, 1.0, side)
-    knots = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
+    rows_and_columns = np.meshgrid(steps, steps, indexing="ij")
+    knots = np.stack(rows_and_columns, axis=-1).reshape(-1, 2)
     chosen = np.zeros(len(points), dtype=bool)
+    chosen[taken] = True
     moved = points.copy()
-    chosen[taken], moved[taken] = True, corner + sides * knots
+    moved[taken] = corner + sides * knots
     return chosen, moved
 
 
@@ -127,9 +157,7 @@ OPERATORS: dict[str, Operator] = {
 
 
 def mutate(points: Points, operator: str, power: float, rng: np.random.Generator) -> Points:
-    """Points of the unit square after one application of an operator; unchanged if it took fewer
-    than two.
-    """
+    """Return points of the unit square after one operator; unchanged if it took fewer than two."""
     check_mutation(points, operator, power)
     if power == 0.0:
         return points.copy()
@@ -137,20 +165,19 @@ def mutate(points: Points, operator: str, power: float, rng: np.random.Generator
     if chosen.sum() < 2:
         return points.copy()
     mutated = np.where(chosen[:, None], moved, points)
-    for lost in (is_outside, is_repeated):
-        rows = lost(mutated)
+    for is_lost in (is_outside, is_repeated):
+        rows = is_lost(mutated)
         mutated[rows] = rng.random((int(rows.sum()), 2))
     return mutated
 
 
 def check_mutation(points: np.ndarray, operator: str, power: float) -> None:
-    """Refuse what cannot be mutated."""
+    """Raise unless the operator exists, the power is a probability and the points fit."""
     if operator not in OPERATORS:
         raise InputError(f"no mutation '{operator}'; known: {', '.join(OPERATORS)}")
     if not 0.0 <= power <= 1.0:
-        raise InputError(
-            f"the power of a mutation is {power}, expected 0 to 1: the probability of each point"
-        )
+        expected = "expected 0 to 1: the probability of each point"
+        raise InputError(f"the power of a mutation is {power}, {expected}")
     if not ((points >= 0.0) & (points <= 1.0)).all():
         raise InputError("mutations are for points of the unit square; some are outside")
 
@@ -158,57 +185,69 @@ def check_mutation(points: np.ndarray, operator: str, power: float) -> None:
 def sample_mutated_set(
     count: int, nodes: int, power: float, seed: int
 ) -> Float[np.ndarray, "count N 2"]:
-    """Uniform instances, each mutated once; the operators take turns, so any first few have all of
-    them.
+    """Return uniform instances, each mutated once; the operators alternate.
 
-    Each instance has a random stream of its own: a longer set begins with the shorter one.
+    Each instance has its own random stream, so a longer set begins with the shorter one.
     """
     names = list(OPERATORS)
-    instances = list[np.ndarray]()
-    for place in range(count):
-        rng = np.random.default_rng([seed, round(power * 1000), place])
-        instances.append(mutate(rng.random((nodes, 2)), names[place % len(names)], power, rng))
+    power_id = round(power * 1000)
+    instances: list[np.ndarray] = []
+    for index in range(count):
+        rng = np.random.default_rng([seed, power_id, index])
+        points = rng.random((nodes, 2))
+        name = names[index % len(names)]
+        instances.append(mutate(points, name, power, rng))
     return np.stack(instances)
 
 
 def choose_points(points: Points, power: float, rng: np.random.Generator) -> Bool[np.ndarray, "N"]:
-    """Each point with a probability."""
+    """Return True for each point with the given probability."""
     return rng.random(len(points)) < power
 
 
 def sample_fling_distances(points: Points, rng: np.random.Generator) -> Float[np.ndarray, "N 1"]:
-    """How far beyond the border each point lands."""
-    return rng.exponential(FLING, (len(points), 1))
+    """Return how far beyond the border of a hole each point lands."""
+    return rng.exponential(RANGES.mean_fling, (len(points), 1))
 
 
 def directions(vectors: Points) -> tuple[Points, Float[np.ndarray, "N"]]:
-    """Unit vectors (zero for zero) and lengths."""
-    length = np.sqrt((vectors**2).sum(axis=1))
-    return vectors / np.where(length > 0.0, length, 1.0)[:, None], length
+    """Return unit vectors (zero for zero) and lengths."""
+    squared = (vectors**2).sum(axis=1)
+    length = np.sqrt(squared)
+    is_positive = length > 0.0
+    divisor = np.where(is_positive, length, 1.0)
+    return vectors / divisor[:, None], length
 
 
 def sample_line(rng: np.random.Generator) -> tuple[float, float]:
-    """Height at x = 0 and slope of a line that crosses the square: upwards from low, downwards
-    from high.
+    """Return height at x = 0 and slope of a line that crosses the square.
+
+    It goes upwards from the lower half and downwards from the upper half.
     """
     base = rng.random()
-    return base, rng.uniform(0.0, STEEPEST) if base < 0.5 else rng.uniform(-STEEPEST, 0.0)
+    if base < 0.5:
+        return base, rng.uniform(0.0, RANGES.max_slope)
+    return base, rng.uniform(-RANGES.max_slope, 0.0)
 
 
-def feet(points: Points, rng: np.random.Generator) -> Points:
-    """The orthogonal projection of each point on a random line."""
+def project_on_random_line(points: Points, rng: np.random.Generator) -> Points:
+    """Return the orthogonal projection of each point on a random line."""
     base, slope = sample_line(rng)
-    x = (points[:, 0] + slope * (points[:, 1] - base)) / (1.0 + slope * slope)
-    return np.stack([x, base + slope * x], axis=1)
+    x, y = points.T
+    squared_length = 1.0 + slope * slope
+    foot_x = (x + slope * (y - base)) / squared_length
+    foot_y = base + slope * foot_x
+    return np.stack([foot_x, foot_y], axis=1)
 
 
 def is_outside(points: Points) -> Bool[np.ndarray, "N"]:
-    """Points beyond the unit square."""
+    """Return True for points beyond the unit square."""
     return np.any((points < 0.0) | (points > 1.0), axis=1)
 
 
 def is_repeated(points: Points) -> Bool[np.ndarray, "N"]:
-    """Points that equal an earlier one."""
-    rows = np.ones(len(points), dtype=bool)
-    rows[np.unique(points, axis=0, return_index=True)[1]] = False
-    return rows
+    """Return True for points that equal an earlier one."""
+    repeated = np.ones(len(points), dtype=bool)
+    _, first = np.unique(points, axis=0, return_index=True)
+    repeated[first] = False
+    return repeated

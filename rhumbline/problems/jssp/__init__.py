@@ -1,4 +1,4 @@
-"""Job-shop scheduling: instances and schedules, rules of both policies, and dispatching rules."""
+"""Job-shop scheduling: instances and schedules, and the rules of both kinds of policy."""
 
 from rhumbline.problems.jssp.instance import (
     JSSPInstance,

@@ -1,32 +1,37 @@
-"""Job-shop instances and schedules on the host, exact. Nothing here needs torch.
+"""Job-shop instances and schedules on the host, exact. Nothing here needs PyTorch.
 
 A job is a chain of operations, each on one machine for a whole number of time units. Jobs may
-differ in length, leave machines out and come back to them, and operations may take no time at all.
+differ in length, and may skip or revisit machines. Operations may have duration 0.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rhumbline.errors import Infeasible, InputError
 
-MAX_HORIZON = 2**31 - 1  # all durations together; devices count time in 32 bits
-MAX_JOBS, MAX_MACHINES = 100, 100
-MAX_CELLS = (
-    2_500  # jobs times operations of the longest job: 100 jobs of 20, with room for uneven ones
-)
 
-UNCLEAR = "use machine 0, or say which is the first by first_machine = 0 or 1"
+@dataclass(frozen=True)
+class JobShopLimits:
+    """The largest job shops that the package solves."""
+
+    max_jobs: int = 100
+    max_machines: int = 100
+    max_cells: int = 2_500  # jobs times operations of the longest: 100 jobs of 20, and some room
+    max_horizon: int = 2**31 - 1  # sum of all durations; devices count time in 32 bits
+
+
+LIMITS = JobShopLimits()
 
 Table = tuple[tuple[int, ...], ...]  # a row for each job
 
 
 class Operation(NamedTuple):
-    """One step of a job, counted from 0."""
+    """One step of a job. Jobs, steps and machines count from 0."""
 
     job: int
     step: int
@@ -44,102 +49,123 @@ class JSSPInstance:
     name: str
     durations: Table
     machines: Table
-    machine_count: int  # M; some machines may have nothing to do
+    machine_count: int  # M; some machines may have no operation
     first_machine: int = 0  # the number that the file gives to machine 0
     best_known: float | None = None
 
     def __post_init__(self) -> None:
         self.check_shape()
         for operation in self.operations:
-            if operation.duration < 0:
-                raise InputError(
-                    f"{self.name}: {self.called(operation)} takes {operation.duration}, expected 0 or more"
-                )
-            if not 0 <= operation.machine < self.machine_count:
-                last = self.first_machine + self.machine_count - 1
-                found = f"is on machine {operation.machine + self.first_machine}"
-                raise InputError(
-                    f"{self.name}: {self.called(operation)} {found}, expected {self.first_machine} to {last}"
-                )
-        if self.horizon > MAX_HORIZON:
-            message = f"all durations together are {self.horizon:,}, at most {MAX_HORIZON:,} are supported"
-            raise InputError(f"{self.name}: {message}; use a coarser unit of time")
+            self.check_operation(operation)
+        if self.horizon > LIMITS.max_horizon:
+            found = f"all durations together are {self.horizon:,}"
+            limit = f"at most {LIMITS.max_horizon:,} are supported"
+            raise self.error(f"{found}, {limit}; use a coarser unit of time")
+
+    def error(self, message: str) -> InputError:
+        """Return an error that names this instance."""
+        return InputError(f"{self.name}: {message}")
 
     def check_shape(self) -> None:
-        """Numbers of jobs, machines and operations."""
+        """Raise unless numbers of jobs, machines and operations are consistent and supported."""
+        jobs = self.job_count
+        machines = self.machine_count
         lengths = [len(row) for row in self.durations]
         if lengths != [len(row) for row in self.machines]:
-            raise InputError(
-                f"{self.name}: durations and machines differ in shape, expected one of each per operation"
-            )
-        if not 1 <= len(lengths) <= MAX_JOBS:
-            raise InputError(f"{self.name}: has {len(lengths)} jobs; 1 to {MAX_JOBS} are supported")
-        if not 1 <= self.machine_count <= MAX_MACHINES:
-            raise InputError(
-                f"{self.name}: has {self.machine_count} machines; 1 to {MAX_MACHINES} are supported"
-            )
+            expected = "expected one of each per operation"
+            raise self.error(f"durations and machines differ in shape, {expected}")
+        if not 1 <= jobs <= LIMITS.max_jobs:
+            supported = f"1 to {LIMITS.max_jobs} are supported"
+            raise self.error(f"has {jobs} jobs; {supported}")
+        if not 1 <= machines <= LIMITS.max_machines:
+            supported = f"1 to {LIMITS.max_machines} are supported"
+            raise self.error(f"has {machines} machines; {supported}")
         if 0 in lengths:
-            raise InputError(
-                f"{self.name}: job {lengths.index(0) + 1} has no operation, expected at least one; remove it"
-            )
-        if max(lengths) * len(lengths) > MAX_CELLS:
-            found = f"{len(lengths)} jobs with up to {max(lengths)} operations"
-            raise InputError(f"{self.name}: has {found}; the product may be {MAX_CELLS:,} at most")
+            job = lengths.index(0) + 1
+            advice = "expected at least one; remove it"
+            raise self.error(f"job {job} has no operation, {advice}")
+        longest = max(lengths)
+        if longest * jobs > LIMITS.max_cells:
+            found = f"{jobs} jobs with up to {longest} operations"
+            limit = f"the product may be {LIMITS.max_cells:,} at most"
+            raise self.error(f"has {found}; {limit}")
+
+    def check_operation(self, operation: Operation) -> None:
+        """Raise unless the duration is 0 or more and the machine exists."""
+        who = self.describe(operation)
+        _, _, machine, duration = operation
+        if duration < 0:
+            raise self.error(f"{who} takes {duration}, expected 0 or more")
+        if not 0 <= machine < self.machine_count:
+            first = self.first_machine
+            last = first + self.machine_count - 1
+            found = f"is on machine {machine + first}"
+            raise self.error(f"{who} {found}, expected {first} to {last}")
 
     @property
     def job_count(self) -> int:
-        """Number of jobs."""
+        """Return the number of jobs."""
         return len(self.durations)
 
     @cached_property
     def size(self) -> int:
-        """Number of operations."""
+        """Return the number of operations."""
         return sum(map(len, self.durations))
 
     @cached_property
     def shape(self) -> tuple[int, int, int]:
-        """Jobs, operations of the longest job, machines."""
+        """Return what instances of one batch share: jobs, operations of the longest, machines."""
         return self.job_count, max(map(len, self.durations)), self.machine_count
 
     @property
     def details(self) -> str:
-        """Numbers of jobs and machines, for people."""
-        counts = {"job": self.job_count, "machine": self.machine_count}
-        return ", ".join(f"{count} {noun}{'s' * (count != 1)}" for noun, count in counts.items())
+        """Return the numbers of jobs and machines, for users."""
+        jobs = count_with_noun(self.job_count, "job")
+        machines = count_with_noun(self.machine_count, "machine")
+        return f"{jobs}, {machines}"
 
     @cached_property
     def horizon(self) -> int:
-        """All durations together: no sensible schedule takes longer."""
+        """Return the sum of all durations: no sensible schedule takes longer."""
         return sum(map(sum, self.durations))
 
     @property
     def operations(self) -> Iterator[Operation]:
-        """All operations, job after job."""
+        """Yield all operations, job after job."""
         for job, (durations, machines) in enumerate(
             zip(self.durations, self.machines, strict=True)
         ):
             for step, (duration, machine) in enumerate(zip(durations, machines, strict=True)):
                 yield Operation(job, step, machine, duration)
 
-    def called(self, operation: Operation) -> str:
-        """An operation in a person's words, counted from 1."""
+    def describe(self, operation: Operation) -> str:
+        """Return the name of an operation for users, counted from 1."""
         return f"operation {operation.step + 1} of job {operation.job + 1}"
 
     @cached_property
     def lower_bound(self) -> int:
-        """No schedule is shorter: the longest job, and each machine's work between the least
-        before and behind it.
+        """Return a lower bound on the makespan.
+
+        It is the longest job, or the work of a machine between the least time before and the least
+        time behind its operations.
         """
-        chains = [[0, *np.cumsum(row, dtype=np.int64).tolist()] for row in self.durations]
+        ends = [[0, *accumulate(row)] for row in self.durations]
         work = [0] * self.machine_count
         heads = [self.horizon] * self.machine_count
         tails = [self.horizon] * self.machine_count
         for job, step, machine, duration in self.operations:
+            row = ends[job]
+            head = row[step]
+            tail = row[-1] - row[step + 1]
             work[machine] += duration
-            heads[machine] = min(heads[machine], chains[job][step])
-            tails[machine] = min(tails[machine], chains[job][-1] - chains[job][step + 1])
-        busy = [h + w + t for h, w, t in zip(heads, work, tails, strict=True) if w]
-        return max([chain[-1] for chain in chains] + busy)
+            heads[machine] = min(heads[machine], head)
+            tails[machine] = min(tails[machine], tail)
+        bounds = [row[-1] for row in ends]
+        for machine, duration in enumerate(work):
+            if duration:
+                bound = heads[machine] + duration + tails[machine]
+                bounds.append(bound)
+        return max(bounds)
 
 
 @dataclass(frozen=True)
@@ -149,70 +175,75 @@ class Schedule:
     starts: Table
 
     def check(self, instance: JSSPInstance) -> None:
-        """Raise `Infeasible` unless operations all have a start, follow one another in each job and
-        share no machine.
+        """Raise `Infeasible` unless the schedule is feasible.
 
-        Of two operations on a machine one must have ended when the other begins. So operations
-        without duration may begin together, and where another one begins or ends, but not in the
-        middle of one.
+        Every operation has a start, and those of a job follow one another. Of two operations on a
+        machine one must end before the other begins. An operation of duration 0 may therefore begin
+        together with another one, or where one begins or ends, but not in the middle of one.
         """
         self.check_shape(instance)
         for operation in instance.operations:
-            start = self.starts[operation.job][operation.step]
-            if start < 0:
-                raise Infeasible(
-                    f"{instance.name}: {instance.called(operation)} starts at {start}, before time 0"
-                )
-            if operation.step and start < self.end(instance, operation.job, operation.step - 1):
-                raise Infeasible(
-                    f"{instance.name}: {instance.called(operation)} starts at {start}, before the one before it ends"
-                )
+            job, step, _, _ = operation
+            start = self.starts[job][step]
+            previous_end = 0
+            if step:
+                previous_end = self.end(instance, job, step - 1)
+            if start < 0 or start < previous_end:
+                why = "time 0" if start < 0 else "the one before it ends"
+                found = f"{instance.describe(operation)} starts at {start}"
+                raise Infeasible(f"{instance.name}: {found}, before {why}")
         self.check_machines(instance)
 
     def check_shape(self, instance: JSSPInstance) -> None:
-        """One start for each operation."""
-        if len(self.starts) != instance.job_count:
-            raise Infeasible(
-                f"{instance.name}: the schedule has {len(self.starts)} jobs of {instance.job_count}"
-            )
-        for job, (starts, durations) in enumerate(
-            zip(self.starts, instance.durations, strict=True), 1
-        ):
-            if len(starts) != len(durations):
-                found = f"{len(starts)} starts for {len(durations)} operations"
-                raise Infeasible(f"{instance.name}: job {job} has {found}")
+        """Raise unless there is one start for each operation."""
+        name = instance.name
+        jobs = len(self.starts)
+        if jobs != instance.job_count:
+            found = f"the schedule has {jobs} jobs of {instance.job_count}"
+            raise Infeasible(f"{name}: {found}")
+        for job in range(jobs):
+            starts = len(self.starts[job])
+            needed = len(instance.durations[job])
+            if starts != needed:
+                found = f"{starts} starts for {needed} operations"
+                raise Infeasible(f"{name}: job {job + 1} has {found}")
 
     def check_machines(self, instance: JSSPInstance) -> None:
-        """No overlaps: in order of start (and end, where starts are equal) each ends before the
-        next begins.
+        """Raise if operations on a machine overlap.
+
+        In order of start (and of end, where starts are equal) each must end before the next begins.
         """
-        by_machine: dict[int, list[tuple[int, int, Operation]]] = {}
+        work: dict[int, list[tuple[int, int, Operation]]] = {}
         for operation in instance.operations:
-            start = self.starts[operation.job][operation.step]
-            by_machine.setdefault(operation.machine, []).append(
-                (start, start + operation.duration, operation)
-            )
-        for machine, work in by_machine.items():
-            for (_, end, first), (start, _, second) in pairwise(sorted(work)):
+            job, step, machine, duration = operation
+            start = self.starts[job][step]
+            entry = (start, start + duration, operation)
+            work.setdefault(machine, []).append(entry)
+        for machine, entries in work.items():
+            for before, after in pairwise(sorted(entries)):
+                _, end, first = before
+                start, _, second = after
                 if start < end:
-                    busy = f"when {instance.called(first)} is there until {end}"
-                    where = (
-                        f"on machine {machine + instance.first_machine} {instance.called(second)}"
-                    )
-                    raise Infeasible(f"{instance.name}: {where} starts at {start}, {busy}")
+                    number = machine + instance.first_machine
+                    late = instance.describe(second)
+                    early = instance.describe(first)
+                    found = f"on machine {number} {late} starts at {start}"
+                    busy = f"when {early} is there until {end}"
+                    raise Infeasible(f"{instance.name}: {found}, {busy}")
 
     def end(self, instance: JSSPInstance, job: int, step: int) -> int:
-        """When an operation is over."""
+        """Return when an operation ends."""
         return self.starts[job][step] + instance.durations[job][step]
 
     def cost(self, instance: JSSPInstance) -> int:
-        """The makespan: when the last operation is over."""
-        return max(
-            self.end(instance, operation.job, operation.step) for operation in instance.operations
-        )
+        """Return the makespan: when the last operation ends."""
+        ends: list[int] = []
+        for job, step, _, _ in instance.operations:
+            ends.append(self.end(instance, job, step))
+        return max(ends)
 
     def to_file_numbers(self, instance: JSSPInstance) -> list[list[int]]:
-        """The start times of each job in the order of its operations."""
+        """Return the start times of each job in the order of its operations."""
         return [list(row) for row in self.starts]
 
 
@@ -224,14 +255,16 @@ def jssp_from_arrays(
     machine_count: int | None = None,
     first_machine: int | None = None,
 ) -> JSSPInstance:
-    """An instance from a row of durations and a row of machines for each job; rows may differ in
-    length.
+    """Return an instance from a row of durations and a row of machines for each job.
 
-    Where `first_machine` is not given, machines are numbered from 0, or from 1 if all of 1..M occur
-    and 0 does not.
+    Rows may differ in length. Without `first_machine`, machines are numbered from 0, or from 1 if
+    all of 1..M occur and 0 does not.
     """
-    tables = integer_rows(durations, "durations", name), integer_rows(machines, "machines", name)
-    return jssp_from_tables(*tables, name, machine_count=machine_count, first=first_machine)
+    duration_table = integer_rows(durations, "durations", name)
+    machine_table = integer_rows(machines, "machines", name)
+    return jssp_from_tables(
+        duration_table, machine_table, name, machine_count=machine_count, first=first_machine
+    )
 
 
 def jssp_from_tables(
@@ -242,26 +275,27 @@ def jssp_from_tables(
     machine_count: int | None = None,
     first: int | None = None,
 ) -> JSSPInstance:
-    """An instance whose machines are numbered from `first`, or as the numbers themselves tell."""
-    numbers = {m for row in machines for m in row}
-    first = first_machine(numbers, machine_count) if first is None else first
+    """Return an instance whose machines are numbered from `first`, or as the numbers indicate."""
+    numbers = {number for row in machines for number in row}
     if first is None:
-        found = f"machines {min(numbers)} to {max(numbers)} occur, so that they may count from 0 or from 1"
-        raise InputError(f"{name}: {found}; {UNCLEAR}")
+        first = infer_first_machine(numbers, machine_count)
+    if first is None:
+        found = f"machines {min(numbers)} to {max(numbers)} occur"
+        advice = "use machine 0, or say which is the first by first_machine = 0 or 1"
+        raise InputError(f"{name}: {found}, so that they may count from 0 or from 1; {advice}")
     if first not in (0, 1):
         raise InputError(f"{name}: the first machine is {first}, expected 0 or 1")
-    shifted = tuple(tuple(m - first for m in row) for row in machines)
-    used = 1 + max(numbers, default=first) - first
-    return JSSPInstance(
-        name, durations, shifted, used if machine_count is None else machine_count, first
-    )
+    shifted = tuple(tuple(number - first for number in row) for row in machines)
+    if machine_count is None:
+        machine_count = 1 + max(numbers, default=first) - first
+    return JSSPInstance(name, durations, shifted, machine_count, first)
 
 
-def first_machine(numbers: set[int], count: int | None) -> int | None:
-    """Whether machines are numbered from 0 or from 1; None where both can be meant.
+def infer_first_machine(numbers: set[int], count: int | None) -> int | None:
+    """Return whether machines are numbered from 0 or from 1; None if both are possible.
 
-    The numbers of `count` machines tell it by a 0, or by the last one. Where nobody says how many there are, all of
-    1..M without 0 are taken for M machines: a machine 0 that alone has nothing to do would be odd.
+    With a known `count`, a 0 or the last number decides. Without it, all of 1..M and no 0 are taken
+    for M machines, since a machine 0 without any operation would be odd.
     """
     if not numbers or min(numbers) <= 0:
         return 0
@@ -271,19 +305,34 @@ def first_machine(numbers: set[int], count: int | None) -> int | None:
 
 
 def integer_rows(rows: Sequence[Any] | np.ndarray, what: str, name: str) -> Table:
-    """Rows of whole numbers, as Python's own."""
+    """Return rows of whole numbers as Python's own integers."""
     try:
         table = [np.asarray(row) for row in rows]
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{name}: the {what} must be rows of whole numbers, one row for each job"
-        ) from error
+        expected = f"the {what} must be rows of whole numbers, one row for each job"
+        raise InputError(f"{name}: {expected}") from error
     for job, row in enumerate(table, 1):
-        real = (
-            not row.size
-            or np.issubdtype(row.dtype, np.integer)
-            or np.issubdtype(row.dtype, np.floating)
-        )
-        if row.ndim != 1 or not real or not np.isfinite(row).all() or (row != np.rint(row)).any():
-            raise InputError(f"{name}: the {what} of job {job} must be a row of whole numbers")
+        if not is_integer_row(row):
+            expected = f"the {what} of job {job} must be a row of whole numbers"
+            raise InputError(f"{name}: {expected}")
     return tuple(tuple(int(x) for x in row) for row in table)
+
+
+def is_integer_row(row: np.ndarray) -> bool:
+    """Return whether an array is one row of finite whole numbers, perhaps stored as floats."""
+    is_integer = np.issubdtype(row.dtype, np.integer)
+    is_real = is_integer or np.issubdtype(row.dtype, np.floating)
+    if row.ndim != 1:
+        return False
+    if row.size and not is_real:
+        return False
+    is_finite = np.isfinite(row)
+    is_whole = row == np.rint(row)
+    return bool((is_finite & is_whole).all())
+
+
+def count_with_noun(count: int, noun: str) -> str:
+    """Return a number and its noun, such as "1 job" or "2 jobs"."""
+    if count != 1:
+        noun += "s"
+    return f"{count} {noun}"

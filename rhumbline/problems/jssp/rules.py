@@ -1,10 +1,9 @@
-"""The job shop on a device: a decision is which job's next operation is placed, as early as it fits
-behind the others.
+"""Rules of the JSSP: a decision places the next operation of one job, as early as it fits.
 
-Candidates are the conflict set of Giffler and Thompson (1960): on the machine where some operation
-could end first, all operations that could begin before that. Its sequences spell the active
-schedules, and one of those is optimal; half of the decisions have a single candidate. Times are
-whole numbers on every device, so comparisons and makespans are exact.
+Candidates are the conflict set of Giffler & Thompson (1960): on the machine where some operation
+could end first, all operations that could begin before that. Action sequences then encode the
+active schedules, among which there is an optimal one; half of the decisions have a single
+candidate. Times are whole numbers on every device, so comparisons and makespans are exact.
 """
 
 import re
@@ -21,25 +20,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.errors import InputError
-from rhumbline.problems.jssp.instance import (
-    MAX_CELLS,
-    MAX_JOBS,
-    MAX_MACHINES,
-    JSSPInstance,
-    Schedule,
-)
+from rhumbline.problems.jssp.instance import LIMITS, JSSPInstance, Schedule
 from rhumbline.record import Record
 
 MAX_RANDOM_DURATION = 98  # of the field's random instances (Zhang et al. 2020)
-BEYOND_HORIZON = 2**31  # later than any horizon, so that a time and a load fit into one number
+BEYOND_HORIZON = 2**31  # later than any time, so that a time and a load fit into one integer
 
 
 @dataclass(frozen=True)
 class JSSPBatch(Record):
     """Instances of one shape on a device.
 
-    The tables have C = O + 1 columns for O operations. From a job's end on they hold nothing to do
-    on a machine M that does not exist, so that an exhausted job looks like any other and
+    The tables have C = O + 1 columns for O operations. Behind a job's last operation they hold
+    duration 0 on machine M, which does not exist: a finished job needs no special case, and
     dispatching it changes nothing.
     """
 
@@ -47,22 +40,20 @@ class JSSPBatch(Record):
     machine: Int[Tensor, "B J C"]
     tail: Int[Tensor, "B J C"]  # work left in the job, this operation included
     load: Int[Tensor, "B W"]  # total work of each machine; W = M + 1
-    key: Int[
-        Tensor, "B"
-    ]  # names the instance to the decoding noise, whatever its place in the batch
-    scale: Float[Tensor, "B"]  # costs are in the instance's own units already
+    key: Int[Tensor, "B"]  # instance id: selects its random numbers, whatever its place
+    scale: Float[Tensor, "B"]  # ones: costs are in the instance's own units
     steps: int  # most operations of an instance
     max_per_machine: int  # most operations on one machine of an instance
 
 
 @dataclass(frozen=True)
 class JSSPState(Record):
-    """Partial schedules. The tables of the instance are there once, for all rollouts."""
+    """Partial schedules. All rollouts of an instance share its tables."""
 
-    next: Int[Tensor, "B R J"]  # each job's next operation
+    next: Int[Tensor, "B R J"]  # index of each job's next operation
     job: Int[Tensor, "B R J"]  # when each job is free
     machine: Int[Tensor, "B R W"]  # when each machine is free
-    left: Int[Tensor, "B R W"]  # work that each machine still has to do
+    left: Int[Tensor, "B R W"]  # work left on each machine
     durations: Int[Tensor, "B 1 J C"]
     machines: Int[Tensor, "B 1 J C"]
     tails: Int[Tensor, "B 1 J C"]
@@ -71,13 +62,13 @@ class JSSPState(Record):
 
     @cached_property
     def next_operations(self) -> "NextOperations":
-        """Each job's next operation as things stand; the rules and the policy look at the same."""
+        """Return each job's next operation; the rules and the policy share it."""
         return gather_next_operations(self)
 
 
 @dataclass(frozen=True)
 class NextOperations(Record):
-    """What one sees of each job's next operation."""
+    """Each job's next operation in a state."""
 
     duration: Int[Tensor, "B R J"]
     machine: Int[Tensor, "B R J"]
@@ -90,44 +81,65 @@ class NextOperations(Record):
 
 
 def gather_next_operations(state: JSSPState) -> NextOperations:
-    """Each job's next operation as things stand."""
-    index = state.next[..., None]
-    jobs = (-1, state.next.shape[1], -1, -1)
-    duration, machine, tail = (
-        table.expand(jobs).gather(3, index)[..., 0]
-        for table in (state.durations, state.machines, state.tails)
-    )
+    """Return each job's next operation in a state."""
+    duration = take_operations(state.durations, state.next)
+    machine = take_operations(state.machines, state.next)
+    tail = take_operations(state.tails, state.next)
     free = state.machine.gather(2, machine)
-    load = state.left.gather(2, machine)
     start = torch.maximum(state.job, free)
-    done = machine == state.machine.shape[2] - 1
-    return NextOperations(duration, machine, tail, free, load, start, start + duration, done)
-
-
-def conflict_set(view: NextOperations) -> Bool[Tensor, "B R J"]:
-    """The conflict set: gives every active schedule, by one sequence up to ties.
-
-    Of operations that end first together, those that take time count, and those on the machine with
-    more work left: so neither the order of jobs nor the numbers of machines matter. What takes no
-    time is in only if it ends first, and a finished rollout has its first job alone.
-    """
-    end = 2 * view.finish + (view.duration == 0)
-    first = (
-        (end * BEYOND_HORIZON - view.load)
-        .masked_fill(view.done, 2 * BEYOND_HORIZON * BEYOND_HORIZON - 1)
-        .argmin(2, keepdim=True)
+    no_machine = state.machine.shape[2] - 1
+    return NextOperations(
+        duration=duration,
+        machine=machine,
+        tail=tail,
+        free=free,
+        load=state.left.gather(2, machine),
+        start=start,
+        finish=start + duration,
+        done=machine == no_machine,
     )
-    here = view.machine == view.machine.gather(2, first)
-    early = view.start < view.finish.gather(2, first)
-    return (here & early & ~view.done).scatter(2, first, True)
 
 
-def unfinished_jobs(view: NextOperations) -> Bool[Tensor, "B R J"]:
-    """All jobs that have work left: gives every semi-active schedule, by very many sequences
-    each.
+def take_operations(
+    table: Int[Tensor, "B 1 J C"], operation: Int[Tensor, "B R J"]
+) -> Int[Tensor, "B R J"]:
+    """Return the entries of one operation of each job."""
+    rollouts = operation.shape[1]
+    shared = table.expand(-1, rollouts, -1, -1)
+    index = operation.unsqueeze(3)
+    entries = shared.gather(3, index)
+    return entries.squeeze(3)
+
+
+def conflict_set(operations: NextOperations) -> Bool[Tensor, "B R J"]:
+    """Return the conflict set, which gives every active schedule by one sequence up to ties.
+
+    Of operations that end first together, those with a duration decide, then those on the machine
+    with more work left: neither the order of jobs nor the numbers of machines matter. An operation
+    of duration 0 is in the set only if it ends first. A finished rollout has its first job alone.
     """
-    allowed = ~view.done
-    allowed[..., 0] |= view.done.all(2)
+    # One integer that orders by end, then by duration 0, then by work left on the machine.
+    has_no_duration = operations.duration == 0
+    end = 2 * operations.finish + has_no_duration
+    rank = end * BEYOND_HORIZON - operations.load
+    never = 2 * BEYOND_HORIZON * BEYOND_HORIZON - 1
+    rank = rank.masked_fill(operations.done, never)
+    first = rank.argmin(2, keepdim=True)
+    machine = operations.machine.gather(2, first)
+    finish = operations.finish.gather(2, first)
+    on_machine = operations.machine == machine
+    is_early = operations.start < finish
+    candidates = on_machine & is_early & ~operations.done
+    return candidates.scatter(2, first, True)
+
+
+def unfinished_jobs(operations: NextOperations) -> Bool[Tensor, "B R J"]:
+    """Return all jobs with work left, which give every semi-active schedule many times over.
+
+    A finished rollout has its first job alone.
+    """
+    allowed = ~operations.done
+    allowed[..., 0] |= operations.done.all(2)
     return allowed
 
 
@@ -135,79 +147,85 @@ CANDIDATE_RULES = {"active": conflict_set, "any": unfinished_jobs}
 
 
 class JobShopRules:
-    """What all rules for job shops share: instances, and one start."""
+    """What all rules for job shops share: instances, and a single start."""
 
     solves = "jssp"
     nouns: tuple[str, str] = ("operation", "operations")
     size_unit = "jobs x machines"
-    max_size = MAX_CELLS
+    max_size = LIMITS.max_cells
     default_size: int | str = "10x10"
 
     def sample(self, count: int, size: int | str, rng: torch.Generator) -> JSSPBatch:
-        """The field's random instances: durations uniform in 1..98, each job visits all machines
-        in a random order.
+        """Return the field's random instances.
+
+        Durations are uniform in 1..98, and each job visits all machines in a random order.
         """
         jobs, machines = parse_size(size)
         shape = (count, jobs, machines)
-        duration = torch.randint(
-            1, MAX_RANDOM_DURATION + 1, shape, generator=rng, device=rng.device
-        )
-        machine = torch.rand(shape, generator=rng, device=rng.device).argsort(2)
-        key = torch.arange(count, device=rng.device)
+        limit = MAX_RANDOM_DURATION + 1
+        device = rng.device
+        duration = torch.randint(1, limit, shape, generator=rng, device=device)
+        order = torch.rand(shape, generator=rng, device=device)
         return batch_from_tables(
-            duration, machine, machines, key, steps=jobs * machines, max_per_machine=jobs
+            duration,
+            order.argsort(2),
+            machines,
+            torch.arange(count, device=device),
+            steps=jobs * machines,
+            max_per_machine=jobs,
         )
 
     def collate(self, instances: Sequence[JSSPInstance]) -> JSSPBatch:
-        """Instances of one shape (jobs, longest job, machines) as a batch on the CPU."""
+        """Return instances of one shape (jobs, longest job, machines) as a batch on the CPU."""
         jobs, operations, machines = instances[0].shape
         duration = np.zeros((len(instances), jobs, operations), dtype=np.int64)
         machine = np.full_like(duration, machines)
         for row, instance in enumerate(instances):
-            for at in instance.operations:
-                duration[row, at.job, at.step], machine[row, at.job, at.step] = (
-                    at.duration,
-                    at.machine,
-                )
-        key = [
-            crc32(m.tobytes(), crc32(d.tobytes())) for d, m in zip(duration, machine, strict=True)
-        ]
-        max_per_machine = max(int(np.bincount(m[m < machines]).max()) for m in machine)
+            for operation in instance.operations:
+                cell = (row, operation.job, operation.step)
+                duration[cell] = operation.duration
+                machine[cell] = operation.machine
+        keys: list[int] = []
+        for durations, machine_numbers in zip(duration, machine, strict=True):
+            duration_sum = crc32(durations.tobytes())
+            keys.append(crc32(machine_numbers.tobytes(), duration_sum))
         return batch_from_tables(
             torch.from_numpy(duration),
             torch.from_numpy(machine),
             machines,
-            torch.tensor(key),
-            steps=max(i.size for i in instances),
-            max_per_machine=max_per_machine,
+            torch.tensor(keys),
+            steps=max(instance.size for instance in instances),
+            max_per_machine=max(most_on_one_machine(table, machines) for table in machine),
         )
 
     def item_count(self, instance: JSSPInstance) -> int:
-        """How many there are to place."""
+        """Return the number of operations."""
         return instance.size
 
     def starts(self, batch: JSSPBatch) -> Int[Tensor, "B S"]:
-        """One start, the empty schedule."""
+        """Return the single start, the empty schedule."""
         return torch.zeros(len(batch.key), 1, dtype=torch.int64, device=batch.key.device)
 
     def views(
         self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]
     ) -> Int[Tensor, "B V T"]:
-        """The same sequences again: an active schedule has one, up to ties."""
-        return actions[:, None].expand(-1, uniforms.shape[1], -1)
+        """Return the same sequences: an active schedule has only one, up to ties."""
+        views = uniforms.shape[1]
+        sequences = actions.unsqueeze(1)
+        return sequences.expand(-1, views, -1)
 
     def improve(
         self, batch: JSSPBatch, actions: Int[Tensor, "B R T"], rounds: int
     ) -> Int[Tensor, "B R T"]:
-        """There is no local improvement for schedules yet."""
-        raise InputError(
-            "objective.improve: there is no local improvement for jssp yet; set it to 0"
-        )
+        """Raise: there is no batched local search for schedules."""
+        message = "there is no local improvement for jssp yet; set it to 0"
+        raise InputError(f"objective.improve: {message}")
 
 
 class JSSP(JobShopRules):
-    """The problem as the rollout engines see it. Every method is pure. The imposed first action,
-    0, places nothing.
+    """The rules for the rollout engines. Every method is pure.
+
+    An action is a job. The first action is imposed, is always 0 and places nothing.
     """
 
     name = "jssp"
@@ -217,11 +235,11 @@ class JSSP(JobShopRules):
         self.active = candidates == "active"
 
     def action_count(self, batch: JSSPBatch) -> int:
-        """How many jobs one chooses among."""
+        """Return the number of jobs."""
         return batch.duration.shape[1]
 
     def reset(self, batch: JSSPBatch, starts: Int[Tensor, "B R"]) -> JSSPState:
-        """Nothing is placed."""
+        """Return the empty schedule in each rollout."""
         count, rollouts = starts.shape
         zeros = batch.duration.new_zeros
         jobs = zeros(count, rollouts, batch.duration.shape[1])
@@ -238,13 +256,14 @@ class JSSP(JobShopRules):
         )
 
     def mask(self, state: JSSPState) -> Bool[Tensor, "B R J"]:
-        """True where a job may be dispatched next; in a finished rollout the first job, which
-        changes nothing.
+        """Return True where a job may be dispatched next.
+
+        In a finished rollout that is the first job, which changes nothing.
         """
         return self.candidates(state.next_operations)
 
     def step(self, state: JSSPState, action: Int[Tensor, "B R"]) -> JSSPState:
-        """The state after the next operation of job `action` was appended to its machine."""
+        """Return the state after the next operation of job `action` went to its machine."""
         if self.finished(state):
             return state
         job = action[..., None]
@@ -253,46 +272,44 @@ class JSSP(JobShopRules):
         cells = (-1, action.shape[1], -1)
         duration = state.durations.flatten(2).expand(cells).gather(2, cell)
         machine = state.machines.flatten(2).expand(cells).gather(2, cell)
-        end = torch.maximum(state.job.gather(2, job), state.machine.gather(2, machine)) + duration
-        real = machine < state.machine.shape[2] - 1
+        start = torch.maximum(state.job.gather(2, job), state.machine.gather(2, machine))
+        end = start + duration
+        is_real = machine < state.machine.shape[2] - 1
         return replace(
             state,
-            next=state.next.scatter(2, job, operation + real),
+            next=state.next.scatter(2, job, operation + is_real),
             job=state.job.scatter(2, job, end),
-            machine=state.machine.scatter(2, machine, end * real),
+            machine=state.machine.scatter(2, machine, end * is_real),
             left=state.left.scatter_add(2, machine, -duration),
             count=state.count + 1,
         )
 
     def finished(self, state: JSSPState) -> bool:
-        """Whether every operation of every rollout is placed."""
+        """Return whether every operation of every rollout is placed."""
         return state.count >= state.steps
 
     def horizon(self, batch: JSSPBatch) -> int:
-        """Length of an action sequence, the imposed first action included."""
+        """Return the length of an action sequence, the imposed first action included."""
         return batch.steps + 1
 
     def replay(self, batch: JSSPBatch, actions: Int[Tensor, "B R T"]) -> JSSPState:
-        """The states before decisions 1..T-1 of given sequences, steps flattened into the rollout
-        axis.
+        """Return the states before decisions 1..T-1, steps flattened into the rollout axis.
 
-        Times follow from one another, so this steps through; each step is a dozen small tensors and
-        no network.
+        Times follow from one another, so this steps through the sequences. A step is a dozen small
+        tensor operations and needs no network.
         """
         state = self.reset(batch, actions[..., 0])
-        passed = list[JSSPState]()
+        states: list[JSSPState] = []
         for action in actions[..., 1:].unbind(2):
-            passed.append(state)
+            states.append(state)
             state = self.step(state, action)
-        moving = {
-            name: torch.stack([getattr(s, name) for s in passed], dim=2).flatten(1, 2)
-            for name in ("next", "job", "machine", "left")
-        }
+        moving = stack_fields(states, ("next", "job", "machine", "left"))
         return replace(state, **moving, count=0)
 
     def cost(self, batch: JSSPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
-        """The makespan of each sequence."""
-        state = self.reset(batch, actions[..., 0])
+        """Return the makespan of each sequence."""
+        first = actions[..., 0]
+        state = self.reset(batch, first)
         for action in actions[..., 1:].unbind(2):
             state = self.step(state, action)
         return self.outcome(batch, state, actions)
@@ -300,23 +317,27 @@ class JSSP(JobShopRules):
     def outcome(
         self, batch: JSSPBatch, state: JSSPState, actions: Int[Tensor, "B R T"]
     ) -> Float[Tensor, "B R"]:
-        """The makespan, which the last state knows."""
+        """Return the makespan from the last state."""
         return state.job.amax(2).to(torch.float32)
 
     def decode(self, instance: JSSPInstance, actions: Sequence[int]) -> Schedule:
-        """The schedule that an action sequence spells; what follows the last operation means
-        nothing.
+        """Return the schedule of an action sequence; actions behind the last operation are ignored.
+
+        An action for a finished job is skipped: the check of the incomplete schedule reports it.
         """
         starts: list[list[int]] = [[] for _ in instance.durations]
-        jobs = [0] * instance.job_count
-        machines = [0] * instance.machine_count
+        job_free = [0] * instance.job_count
+        machine_free = [0] * instance.machine_count
         for job in actions[1 : instance.size + 1]:
             step = len(starts[job])
             if step == len(instance.durations[job]):
-                continue  # not a schedule; its check will say so
+                continue
             machine = instance.machines[job][step]
-            starts[job].append(max(jobs[job], machines[machine]))
-            jobs[job] = machines[machine] = starts[job][-1] + instance.durations[job][step]
+            start = max(job_free[job], machine_free[machine])
+            end = start + instance.durations[job][step]
+            starts[job].append(start)
+            job_free[job] = end
+            machine_free[machine] = end
         return Schedule(tuple(map(tuple, starts)))
 
 
@@ -329,24 +350,54 @@ def batch_from_tables(
     steps: int,
     max_per_machine: int,
 ) -> JSSPBatch:
-    """A batch from tables in which missing operations take no time on machine `machines`."""
+    """Return a batch from tables; missing operations have duration 0 on machine `machines`."""
+    count = len(key)
     duration = F.pad(duration, (0, 1))
     machine = F.pad(machine, (0, 1), value=machines)
-    tail = duration.flip(2).cumsum(2).flip(2)
-    load = duration.new_zeros(len(key), machines + 1).scatter_add(
-        1, machine.flatten(1), duration.flatten(1)
+    from_end = duration.flip(2).cumsum(2)
+    load = duration.new_zeros(count, machines + 1)
+    load.scatter_add_(1, machine.flatten(1), duration.flatten(1))
+    return JSSPBatch(
+        duration=duration,
+        machine=machine,
+        tail=from_end.flip(2),
+        load=load,
+        key=key,
+        scale=torch.ones(count, device=key.device),
+        steps=steps,
+        max_per_machine=max_per_machine,
     )
-    scale = torch.ones(len(key), device=key.device)
-    return JSSPBatch(duration, machine, tail, load, key, scale, steps, max_per_machine)
+
+
+def stack_fields(states: Sequence[Record], names: Sequence[str]) -> dict[str, Tensor]:
+    """Return fields of successive states, steps flattened into the rollout axis."""
+    stacked: dict[str, Tensor] = {}
+    for name in names:
+        steps = [getattr(state, name) for state in states]
+        stacked[name] = torch.stack(steps, dim=2).flatten(1, 2)
+    return stacked
+
+
+def most_on_one_machine(table: Int[np.ndarray, "J O"], machines: int) -> int:
+    """Return the most operations on one machine of an instance; machine `machines` is none."""
+    existing = table[table < machines]
+    counts = np.bincount(existing)
+    return int(counts.max())
 
 
 def parse_size(size: int | str) -> tuple[int, int]:
-    """Jobs and machines of a size such as "20x15"; a number n means n x n."""
-    found = re.fullmatch(r"(\d+)(?:x(\d+))?", str(size))
-    jobs, machines = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-    if not (
-        1 <= jobs <= MAX_JOBS and 1 <= machines <= MAX_MACHINES and jobs * machines <= MAX_CELLS
-    ):
-        limits = f"at most {MAX_JOBS} x {MAX_MACHINES} and {MAX_CELLS:,} for the product"
-        raise InputError(f"size is {size!r}; expected jobs x machines such as 20x15, {limits}")
+    """Return jobs and machines of a size such as "20x15"; a number n means n x n."""
+    jobs = machines = 0
+    match = re.fullmatch(r"(\d+)(?:x(\d+))?", str(size))
+    if match:
+        jobs = int(match[1])
+        machines = int(match[2] or match[1])
+    max_jobs = LIMITS.max_jobs
+    max_machines = LIMITS.max_machines
+    max_cells = LIMITS.max_cells
+    in_range = 1 <= jobs <= max_jobs and 1 <= machines <= max_machines
+    if not in_range or jobs * machines > max_cells:
+        expected = "expected jobs x machines such as 20x15"
+        limits = f"at most {max_jobs} x {max_machines} and {max_cells:,} for the product"
+        raise InputError(f"size is {size!r}; {expected}, {limits}")
     return jobs, machines

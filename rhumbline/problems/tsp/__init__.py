@@ -1,4 +1,4 @@
-"""The travelling-salesman problem: instances and tours, rules, and local search."""
+"""The symmetric travelling salesman problem: instances and tours, rules, and local search."""
 
 from rhumbline.problems.tsp.instance import Tour, TSPInstance, tsp_from_array
 from rhumbline.problems.tsp.rules import TSP, TSPBatch, TSPState

@@ -14,10 +14,10 @@ MAX_CITIES = 1000
 
 @dataclass(frozen=True, eq=False)
 class TSPInstance(MetricInstance):
-    """One instance as its file says it: coordinates or a matrix, a metric, and node numbers.
+    """One instance as its file gives it: coordinates or a matrix, a metric, and node numbers.
 
-    `EXACT_2D` is the unrounded Euclidean metric of arrays. `EXPLICIT` needs `matrix`; its `xy` is
-    for pictures.
+    `EXACT_2D` is the unrounded Euclidean metric of arrays. `EXPLICIT` needs `matrix`; its `xy`
+    serves only drawings.
     """
 
     problem = "tsp"
@@ -31,21 +31,19 @@ class TSPInstance(MetricInstance):
 
     @property
     def size(self) -> int:
-        """Number of cities."""
+        """Return the number of cities."""
         points = self.matrix if self.xy is None else self.xy
         assert points is not None
         return len(points)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """What instances must share to be solved together: cities, and whether a matrix comes
-        with them.
-        """
+        """Return what instances of one batch share: the size, and whether there is a matrix."""
         return self.size, self.metric != "EXACT_2D"
 
     @cached_property
     def node_numbers(self) -> tuple[int, ...]:
-        """The number of each city as its file writes it."""
+        """Return the number of each city in its file."""
         return self.numbers or tuple(range(1, self.size + 1))
 
 
@@ -57,62 +55,74 @@ class Tour:
 
     def check(self, instance: TSPInstance) -> None:
         """Raise `Infeasible` unless every city is visited exactly once."""
+        name = instance.name
+        size = instance.size
         order = np.asarray(self.order, dtype=np.int64)
-        strange = order[(order < 0) | (order >= instance.size)]
-        if len(strange):
-            raise Infeasible(
-                f"{instance.name}: the tour visits city index {strange[0]} of {instance.size}"
-            )
-        counts = np.bincount(order, minlength=instance.size)
+        is_unknown = (order < 0) | (order >= size)
+        unknown = order[is_unknown]
+        if len(unknown):
+            found = f"the tour visits city index {unknown[0]} of {size}"
+            raise Infeasible(f"{name}: {found}")
+        counts = np.bincount(order, minlength=size)
         wrong = np.flatnonzero(counts != 1)
         if len(wrong):
-            number = instance.node_numbers[wrong[0]]
-            raise Infeasible(
-                f"{instance.name}: the tour visits city {number} {counts[wrong[0]]} times"
-            )
+            city = wrong[0]
+            number = instance.node_numbers[city]
+            found = f"the tour visits city {number} {counts[city]} times"
+            raise Infeasible(f"{name}: {found}")
 
     def cost(self, instance: TSPInstance) -> int | float:
-        """Length of the closed tour in the instance's metric; an int where the metric is whole."""
+        """Return the length of the closed tour in the instance's metric.
+
+        It is an int where costs are whole numbers.
+        """
         order = np.asarray(self.order)
-        total = float(instance.distances[order, np.roll(order, -1)].sum())
+        following = np.roll(order, -1)
+        lengths = instance.distances[order, following]
+        total = float(lengths.sum())
         return round(total) if instance.has_integer_costs else total
 
     def to_file_numbers(self, instance: TSPInstance) -> list[int]:
-        """The tour in the file's own node numbers."""
+        """Return the tour in the file's own node numbers."""
         return [instance.node_numbers[city] for city in self.order]
 
 
 def tsp_from_array(array: np.ndarray, name: str = "array") -> TSPInstance:
-    """An instance from coordinates [N, 2] or a symmetric distance matrix [N, N]."""
-    real = np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating)
-    if array.ndim != 2 or not len(array) or not real:
-        kind = f"shape {array.shape} of {array.dtype}"
-        raise InputError(
-            f"{name}: expected coordinates [N, 2] or a distance matrix [N, N] of real numbers, got {kind}"
-        )
-    if len(array) > MAX_CITIES:
-        raise InputError(f"{name}: has {len(array)} cities; up to {MAX_CITIES} are supported")
+    """Return an instance from coordinates [N, 2] or a symmetric distance matrix [N, N].
+
+    Two columns always mean coordinates, also for two cities.
+    """
+    is_integer = np.issubdtype(array.dtype, np.integer)
+    is_real = is_integer or np.issubdtype(array.dtype, np.floating)
+    size = len(array) if array.ndim == 2 else 0
+    if not size or not is_real:
+        expected = "expected coordinates [N, 2] or a distance matrix [N, N] of real numbers"
+        found = f"got shape {array.shape} of {array.dtype}"
+        raise InputError(f"{name}: {expected}, {found}")
+    if size > MAX_CITIES:
+        limit = f"up to {MAX_CITIES} are supported"
+        raise InputError(f"{name}: has {size} cities; {limit}")
     if not np.isfinite(array).all():
         raise InputError(f"{name}: contains NaN or infinite numbers")
-    if np.abs(array).max() > MAX_NUMBER:
-        raise InputError(
-            f"{name}: contains numbers beyond {MAX_NUMBER:g}, up to which costs are exact; use another unit"
-        )
-    if array.shape[1] == 2:  # two columns always mean coordinates, also for two cities
-        return TSPInstance(name, "EXACT_2D", xy=array.astype(np.float64))
+    largest = np.abs(array).max()
+    if largest > MAX_NUMBER:
+        limit = f"numbers beyond {MAX_NUMBER:g}, up to which costs are exact"
+        raise InputError(f"{name}: contains {limit}; use another unit")
+    if array.shape[1] == 2:
+        xy = array.astype(np.float64)
+        return TSPInstance(name, "EXACT_2D", xy=xy)
     return tsp_from_matrix(array, name)
 
 
 def tsp_from_matrix(array: np.ndarray, name: str) -> TSPInstance:
-    """An instance from a symmetric matrix of distances."""
-    if array.shape[0] != array.shape[1]:
+    """Return an instance from a symmetric matrix of distances."""
+    rows, columns = array.shape
+    if rows != columns:
         raise InputError(f"{name}: a distance matrix must be square, got shape {array.shape}")
     if not np.array_equal(array, array.T):
-        raise InputError(
-            f"{name}: the distance matrix is not symmetric; only symmetric problems are supported"
-        )
+        found = "the distance matrix is not symmetric"
+        raise InputError(f"{name}: {found}; only symmetric problems are supported")
     if (array < 0).any() or np.diagonal(array).any():
-        raise InputError(
-            f"{name}: a distance matrix needs distances of at least 0 and zeros on its diagonal"
-        )
+        needed = "distances of at least 0 and zeros on its diagonal"
+        raise InputError(f"{name}: a distance matrix needs {needed}")
     return TSPInstance(name, "EXPLICIT", matrix=array)

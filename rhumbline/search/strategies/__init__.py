@@ -35,62 +35,55 @@ STRATEGIES: dict[str, type[Any]] = {
     "cmaes-refine": CMAESRefine,
 }
 
-# Where something else than CMA-ES was measured to be better (docs/experiments.md).
-BETTER = {"cvrp": "cmaes-elite", "jssp": "sampling-elite"}
-ROUTING = (
-    "cmaes-refine",
-    "cmaes",
-    "cmaes-elite",
-)  # that may take one another's place; most often it is the first
-DEFAULT_STRATEGIES = (
-    *ROUTING,
-    "sampling-elite",
-    "population",
-    "sampling",
-)  # all that are taken where none is named
+# Strategies that were measured to be better than CMA-ES (research/notebooks/experiments.md).
+BEST_BY_PROBLEM = {"cvrp": "cmaes-elite", "jssp": "sampling-elite"}
+# Strategies that may replace one another as the default; most often it is the first.
+ROUTING_STRATEGIES = ("cmaes-refine", "cmaes", "cmaes-elite")
+# All strategies that are taken where the user names none.
+DEFAULT_STRATEGIES = (*ROUTING_STRATEGIES, "sampling-elite", "population", "sampling")
 
 
 def default_strategy(policy: Policy[Any, Any, Any]) -> str:
-    """The strategy to take where none is named: whatever searches what the policy has to offer."""
+    """Return the strategy to take where none is named, by what the policy has to search."""
     if isinstance(policy.space, Members):
         return "population"
     if not policy.space.size:
         return "sampling"
-    return BETTER.get(policy.problem, "cmaes")
+    return BEST_BY_PROBLEM.get(policy.problem, "cmaes")
 
 
 def possible_defaults(policy: Policy[Any, Any, Any]) -> tuple[str, ...]:
-    """All that may be taken where none is named: settings choose one that has them."""
+    """Return all strategies that may be the default; settings select the first that has them."""
     name = default_strategy(policy)
-    return ROUTING if name in ROUTING else (name,)
+    return ROUTING_STRATEGIES if name in ROUTING_STRATEGIES else (name,)
 
 
 def default_strategy_for_task(task: Task) -> str:
-    """The same for a task: plans are refined where kernels carry on what has begun
-    (docs/experiments.md).
+    """Return the default strategy for a task.
+
+    Plans are refined where fused kernels complete prefixes (research/notebooks/experiments.md).
     """
     name = default_strategy(task.policy)
-    return "cmaes-refine" if name in ROUTING and task.resolved_engine == "fused" else name
+    refines = name in ROUTING_STRATEGIES and task.resolved_engine == "fused"
+    return "cmaes-refine" if refines else name
 
 
 def strategy_class(name: str) -> type[Any]:
-    """What a name stands for."""
+    """Return the strategy of a name; raise `InputError` if there is none."""
     if name not in STRATEGIES:
-        raise InputError(
-            f"strategy '{name}' is not known{did_you_mean(name, STRATEGIES)}; known: {', '.join(STRATEGIES)}"
-        )
+        known = ", ".join(STRATEGIES)
+        suggestion = did_you_mean(name, STRATEGIES)
+        raise InputError(f"strategy '{name}' is not known{suggestion}; known: {known}")
     return STRATEGIES[name]
 
 
 def build_strategy(name: str, settings: Sequence[str] = ()) -> Any:
-    """The strategy of a name with these settings."""
+    """Return the strategy of a name with these settings, each "field=value"."""
     return build_dataclass(strategy_class(name), parse_settings(settings), name)
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """Fields and their values; one that is given twice would leave open which of the two was
-    meant.
-    """
+    """Return fields and their values; refuse a field that is given twice."""
     table = dict[str, Any]()
     for text in settings:
         name, equals, value = text.partition("=")

@@ -1,9 +1,10 @@
-"""COMPASS's search: several CMA-ES components in the latent space, one independent set per
-instance (spec 4.5).
+"""Search the latent space by CMA-ES, with several components per instance (Chalumeau et al. 2023).
+
+Instances do not influence one another: each has components of its own.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,165 +16,217 @@ from rhumbline.noise import box_muller
 from rhumbline.search import cma_es
 from rhumbline.search.start_bandit import StartBandit
 from rhumbline.search.strategy import (
+    Needs,
+    Step,
+    Strategy,
     check_settings,
     default_start_share,
     is_time_critical,
-    latent_dimensions,
     temperature_or_default,
 )
 from rhumbline.search.task import Task
 
-HASTE = 1 / 8  # of the time left, for the rollouts of a generation of large instances on a CPU
-SPARES = 16  # centroids at which converged components start anew
+
+@dataclass(frozen=True)
+class CMAESTuning:
+    """Constants of the search that are no settings."""
+
+    late_share: float = 1 / 8  # of the time left, for one generation of a large instance on a CPU
+    restart_centroids: int = 16  # points of the latent box at which converged components restart
+
+
+TUNING = CMAESTuning()
 
 
 @dataclass(frozen=True)
 class CMAESState:
-    """States of all components, [B, C] on the device, and how many steps have passed in all."""
+    """The components of every instance, [B, C] on the device, and the number of steps made."""
 
     components: cma_es.State
-    arms: StartBandit
+    bandit: StartBandit
     generation: int = 0
 
 
 @dataclass(frozen=True)
-class CMAES:
+class CMAES(Strategy[CMAESState]):
     """Components take turns; each generation tries `population` latents of one of them.
 
-    The last four settings are not part of the published search, which has `starts=1` everywhere;
-    docs/experiments.md has what each of them is worth.
+    The published search has neither of the last four settings, and `starts=1` everywhere.
+    research/notebooks/experiments.md has what each of them is worth.
     """
+
+    needs: ClassVar[Needs] = Needs(latent_space=True)
 
     components: int = 3
     population: int = 16
-    sigma: float = 1.0  # half the width of the latent box, so the first generations look beyond it
+    sigma: float = 1.0  # half the width of the latent box: the first generations look beyond it
     temperature: float | None = None  # of the sampling; None: `default_temperature`
     parallel: bool = False  # a generation of all components at every step: larger batches
-    restart: float = (
-        0.0  # a component narrower than this starts anew at another centroid; 0 is never
-    )
-    top: int = 1  # latents are ranked by the mean over so many of their best starts
+    restart: float = 0.0  # a component narrower than this restarts at another centroid; 0: never
+    top: int = 1  # a latent is ranked by the mean over this many of its best starts
     starts: float | None = (
-        None  # share of the best tried once all were (`tried`, `arms`); None: `usual_kept`
+        None  # share of starts tried after the first; None: `default_start_count`
     )
 
     def __post_init__(self) -> None:
         check_settings(self.population, self.temperature)
-        if self.components < 1 or self.population < 2 or not self.sigma > 0:
-            raise InputError(
-                "cmaes needs components of at least 1, a population of at least 2 and a sigma above 0"
-            )
-        if (
-            not (self.starts is None or 0.0 < self.starts <= 1.0)
-            or self.top < 1
-            or not self.restart >= 0.0
-        ):
-            raise InputError(
-                "cmaes needs starts above 0 up to 1, a top of at least 1 and a restart of at least 0"
-            )
+        is_too_small = self.components < 1 or self.population < 2
+        if is_too_small or not self.sigma > 0:
+            least = "components of at least 1, a population of at least 2 and a sigma above 0"
+            raise InputError(f"cmaes needs {least}")
+        is_share = self.starts is None or 0.0 < self.starts <= 1.0
+        is_restart = self.restart >= 0.0
+        if not is_share or self.top < 1 or not is_restart:
+            least = "starts above 0 up to 1, a top of at least 1 and a restart of at least 0"
+            raise InputError(f"cmaes needs {least}")
 
     def init(self, task: Task) -> CMAESState:
-        """Components at the centroids of the latent box."""
-        means = cma_es.centroids(self.components, latent_dimensions(task)).to(
-            task.device, torch.float32
+        """Place the components at the centroids of the latent box."""
+        starts = task.starts.shape[1]
+        means = cma_es.centroids(self.components, task.policy.space.size)
+        means = means.to(task.device, torch.float32)
+        means = means.expand(task.count, -1, -1)
+        return CMAESState(
+            components=cma_es.initial_state(means.contiguous(), self.sigma),
+            bandit=StartBandit.untried(task.count, starts, task.device),
         )
-        state = cma_es.initial_state(means.expand(task.count, -1, -1).contiguous(), self.sigma)
-        return CMAESState(state, StartBandit.fresh(task.count, task.starts.shape[1], task.device))
 
-    def step(
-        self, task: Task, state: CMAESState, memory: Any = None
-    ) -> tuple[CMAESState, Float[Tensor, "B K Z"], Rollouts]:
-        """One generation of the component whose turn it is, or of all of them; with other
-        tables, if given.
+    def step(self, task: Task, state: CMAESState, memory: Any = None) -> Step:
+        """Try one generation of the component whose turn it is, or of all with `parallel`.
+
+        `memory` replaces the tables of the task if it is given.
         """
-        turn = (
-            slice(None)
-            if self.parallel
-            else slice(at := state.generation % self.components, at + 1)
+        turn = self.turn(state)
+        components = state.components[:, turn]
+        width = components.mean.shape[1]
+        noise = box_muller(task.uniforms(width * self.population))
+        samples = cma_es.ask(components, noise.unflatten(1, (width, -1)))  # [B, c, P, Z]
+        latents = samples.flatten(1, 2)
+        bandit, rolled = self.rollout_best_starts(task, state.bandit, latents, memory)
+        fitness = self.fitness(rolled).unflatten(1, (width, -1))
+        updated = self.update(state, components, samples, fitness)
+        following = CMAESState(
+            replace_components(state.components, turn, updated),
+            bandit,
+            state.generation + 1,
         )
-        some = state.components[:, turn]
-        past = state.generation // (1 if self.parallel else self.components)
-        width = some.mean.shape[1]
-        noise = box_muller(task.uniforms(width * self.population)).unflatten(1, (width, -1))
-        latents = cma_es.ask(some, noise)  # [B, c, P, Z]
-        arms, rolled = self.tried(task, state.arms, latents.flatten(1, 2), memory)
-        c = cma_es.constants(latents.shape[3], max(1, self.population // 2))
-        told = cma_es.tell(some, latents, self.fitness(rolled).unflatten(1, (width, -1)), c, past)
-        told = self.restart_narrow(told, state.generation) if self.restart else told
-        return (
-            CMAESState(
-                replace_components(state.components, turn, told), arms, state.generation + 1
-            ),
-            latents.flatten(1, 2),
-            rolled,
-        )
+        return Step(following, latents, rolled)
 
-    def tried(
-        self, task: Task, arms: StartBandit, latents: Float[Tensor, "B K Z"], memory: Any
+    def turn(self, state: CMAESState) -> slice:
+        """Return the components of the next generation."""
+        if self.parallel:
+            return slice(None)
+        first = state.generation % self.components
+        return slice(first, first + 1)
+
+    def update(
+        self,
+        state: CMAESState,
+        components: cma_es.State,
+        samples: Float[Tensor, "B c P Z"],
+        fitness: Float[Tensor, "B c P"],
+    ) -> cma_es.State:
+        """Return some components after a generation; converged ones restart if that is set."""
+        dimensions = samples.shape[3]
+        parents = max(1, self.population // 2)
+        constants = cma_es.constants(dimensions, parents)
+        turns = 1 if self.parallel else self.components
+        updated = cma_es.tell(
+            components,
+            samples,
+            fitness,
+            constants,
+            generation=state.generation // turns,
+        )
+        if self.restart:
+            return self.restart_narrow(updated, state.generation)
+        return updated
+
+    def rollout_best_starts(
+        self, task: Task, bandit: StartBandit, latents: Float[Tensor, "B K Z"], memory: Any
     ) -> tuple[StartBandit, Rollouts]:
-        """The latents from those starts with the best prospects, once all were tried: in a
-        hurry, share by share.
+        """Roll the latents out from the most promising starts, once all starts were tried.
+
+        Where time is critical, even the first generation tries only a share of the starts.
         """
         temperature = temperature_or_default(task, self.temperature)
-        count = arms.times.shape[1]
-        kept = (
-            self.default_start_count(task, len(latents[0]))
-            if self.starts is None
-            else max(1, round(self.starts * count))
+        available = bandit.times.shape[1]
+        count = self.start_count(
+            task,
+            available=available,
+            latents=latents.shape[1],
         )
-        if kept == count or not (is_time_critical(task) or arms.times.any()):
+        if count == available:
+            return bandit, task.rollout(latents, temperature, memory=memory)
+        if not (is_time_critical(task) or bandit.times.any()):
             rolled = task.rollout(latents, temperature, memory=memory)
-            return (arms.seen(None, rolled.cost.amin(1)) if kept < count else arms), rolled
-        index = arms.best(kept)
-        rolled = task.rollout(
-            latents, temperature, task.starts[:: task.copies].gather(1, index), memory
-        )
-        return arms.seen(index, rolled.cost.amin(1)), rolled
+            return bandit.record(None, rolled.cost.amin(1)), rolled
+        index = bandit.best(count)
+        original_starts = task.starts[:: task.copies]
+        starts = original_starts.gather(1, index)
+        rolled = task.rollout(latents, temperature, starts, memory)
+        return bandit.record(index, rolled.cost.amin(1)), rolled
+
+    def start_count(self, task: Task, available: int, latents: int) -> int:
+        """Return how many starts each latent is tried from."""
+        if self.starts is None:
+            return self.default_start_count(task, latents)
+        return max(1, round(self.starts * available))
 
     def default_start_count(self, task: Task, latents: int) -> int:
-        """How many starts are worth trying; in a hurry what a part of the time left is enough
-        for, but one at least.
+        """Return how many starts are worth trying; where time is critical, what the time allows.
+
+        It is at least one.
         """
-        kept = max(1, round(default_start_share(task) * task.starts.shape[1]))
+        available = task.starts.shape[1]
+        count = max(1, round(default_start_share(task) * available))
         if not is_time_critical(task):
-            return kept
-        return max(1, int(min(kept * latents, task.rollouts_within(HASTE)) // latents))
+            return count
+        affordable = task.rollouts_within(TUNING.late_share)
+        rollouts = min(count * latents, affordable)
+        return max(1, int(rollouts // latents))
 
     def fitness(self, rolled: Rollouts) -> Float[Tensor, "B K"]:
-        """The cost a latent is ranked by."""
+        """Return the cost by which a latent is ranked."""
+        cost = rolled.cost
         if self.top == 1:
-            return rolled.cost.amin(2)
-        return rolled.cost.topk(
-            min(self.top, rolled.cost.shape[2]), dim=2, largest=False
-        ).values.mean(2)
+            return cost.amin(2)
+        count = min(self.top, cost.shape[2])
+        best = cost.topk(count, dim=2, largest=False)
+        return best.values.mean(2)
 
-    def restart_narrow(self, told: cma_es.State, generation: int) -> cma_es.State:
-        """Components that are still wide, and new ones in the place of those that are not."""
-        done = told.sigma * told.scale.amax(-1) < self.restart
-        spares = cma_es.centroids(SPARES, told.mean.shape[-1]).to(told.mean)
-        fresh = cma_es.initial_state(
-            spares[generation % SPARES].expand_as(told.mean).contiguous(), self.sigma
-        )
-        return select_components(done, fresh, told)
+    def restart_narrow(self, components: cma_es.State, generation: int) -> cma_es.State:
+        """Replace components that have converged by new ones."""
+        mean = components.mean
+        width = components.scale.amax(-1)
+        is_narrow = components.sigma * width < self.restart
+        count = TUNING.restart_centroids
+        centroids = cma_es.centroids(count, mean.shape[-1])
+        centroid = centroids.to(mean)[generation % count]
+        means = centroid.expand_as(mean).contiguous()
+        fresh = cma_es.initial_state(means, self.sigma)
+        return select_components(is_narrow, fresh, components)
 
 
 def select_components(
     which: Bool[Tensor, "B C"], yes: cma_es.State, no: cma_es.State
 ) -> cma_es.State:
-    """Component by component, one state or the other."""
-    pairs = {name: (value, getattr(no, name)) for name, value in vars(yes).items()}
-    return cma_es.State(
-        **{
-            n: torch.where(which.view(*which.shape, *[1] * (a.ndim - 2)), a, b)
-            for n, (a, b) in pairs.items()
-        }
-    )
+    """Take each component from one state or the other."""
+    shape = which.shape
+    selected = dict[str, Tensor]()
+    for name, value in vars(yes).items():
+        other = getattr(no, name)
+        trailing = [1] * (value.ndim - 2)
+        mask = which.view(*shape, *trailing)
+        selected[name] = torch.where(mask, value, other)
+    return cma_es.State(**selected)
 
 
 def replace_components(components: cma_es.State, turn: slice, some: cma_es.State) -> cma_es.State:
-    """All components with some of them replaced."""
-    changed: dict[str, Tensor] = {}
+    """Return all components with those of `turn` replaced."""
+    changed = dict[str, Tensor]()
     for name, value in vars(components).items():
-        changed[name] = value.clone()
-        changed[name][:, turn] = getattr(some, name)
+        copy = value.clone()
+        copy[:, turn] = getattr(some, name)
+        changed[name] = copy
     return replace(components, **changed)

@@ -1,13 +1,13 @@
 """CMA-ES whose policy learns from the best plans of every generation.
 
-Active search scores every sample to learn from it, which takes many times what sampling took. Here
-only the elite of a generation is scored, a few of hundreds of sequences, so learning costs little
-more than the search alone (docs/experiments.md).
+Active search scores every sample to learn from it, which takes many times what sampling took.
+Here only the elite of a generation is scored, a few of hundreds of sequences. Learning thus costs
+little more than the search alone (research/notebooks/experiments.md).
 """
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -15,23 +15,29 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
-from rhumbline.policies.attention.memory import Memory
 from rhumbline.search.plan_sets.elite import EliteSet
 from rhumbline.search.strategies.cmaes import CMAES, CMAESState
 from rhumbline.search.strategies.eas import Adaptation, EASEmb, ImitationTarget
-from rhumbline.search.strategy import is_large, temperature_or_default
+from rhumbline.search.strategy import Needs, Step, Strategy, is_large, temperature_or_default
 from rhumbline.search.task import Task
 
-PACE = 0.025  # of the usual rate, for which it is divided by the root of the number of updates
-FASTEST = {"routing": 0.005, "jssp": 0.02}
-# Up to so many nodes. Higher than those of a search that does not learn: what has been learnt
-# narrows the choices too.
-ELITE_TEMPERATURES = ((200.0, 1.0), (250.0, 0.7), (math.inf, 0.5))
+
+@dataclass(frozen=True)
+class EliteTuning:
+    """Constants of learning from an elite, measured in research/notebooks/experiments.md."""
+
+    rate_numerator: float = 0.025  # of Adam's rate, over the square root of the number of updates
+    # Temperatures up to a number of nodes. They are higher than those of a search that does not
+    # learn, because what is learnt narrows the choices too.
+    temperatures: tuple[tuple[float, float], ...] = ((200.0, 1.0), (250.0, 0.7), (math.inf, 0.5))
+
+
+TUNING = EliteTuning()
 
 
 @dataclass(frozen=True)
 class CMAESEliteState:
-    """State: the search, what has been learnt, and how many updates that took."""
+    """The state of CMA-ES, what was learnt, and the number of updates that took."""
 
     search: CMAESState
     adaptation: Adaptation
@@ -39,79 +45,84 @@ class CMAESEliteState:
 
 
 @dataclass(frozen=True)
-class CMAESElite:
+class CMAESElite(Strategy[CMAESEliteState]):
     """CMA-ES in the latent space, while the embeddings of the instance learn from its best plans.
 
-    Of `large` instances nothing is learnt unless a rate is given: there it is CMA-ES as it is.
+    Large instances (`is_large`) learn nothing unless a rate is given: they get plain CMA-ES.
     """
 
+    needs: ClassVar[Needs] = Needs(latent_space=True, tables=True)
+
     elite: int = 8  # sequences of a generation to learn from
-    rate: float | None = (
-        # of Adam; None: the more updates the budget has room for, the slower
-        # (`default_learning_rate`)
-        None
-    )
+    rate: float | None = None  # of Adam; None: slower for larger budgets (`default_learning_rate`)
     components: int = 3
     population: int = 16
     sigma: float = 1.0
-    temperature: float | None = None  # None: `ELITE_TEMPERATURES`
+    temperature: float | None = None  # None: `EliteTuning.temperatures`
     starts: float | None = None
 
     def __post_init__(self) -> None:
         if self.elite < 1 or not (self.rate is None or self.rate >= 0):
-            raise InputError("cmaes-elite needs an elite of at least 1 and a rate of at least 0")
-        _ = self.search  # which refuses wrong settings
+            least = "an elite of at least 1 and a rate of at least 0"
+            raise InputError(f"cmaes-elite needs {least}")
+        _ = self.search  # refuses wrong settings
 
     @property
     def search(self) -> CMAES:
-        """Where latents come from."""
+        """Return the search that proposes latents."""
         return CMAES(
             self.components, self.population, self.sigma, self.temperature, starts=self.starts
         )
 
     def learns(self, task: Task) -> bool:
-        """Whether instances of this size are worth it."""
+        """Return whether learning pays for instances of this size."""
         return self.rate is not None or not is_large(task)
 
     def search_for_task(self, task: Task) -> CMAES:
-        """The same at the temperature for the task."""
+        """Return the search at the temperature for the task."""
         if not self.learns(task):
             return self.search
-        return replace(
-            self.search,
-            temperature=temperature_or_default(task, self.temperature, ELITE_TEMPERATURES),
-        )
+        temperature = temperature_or_default(task, self.temperature, TUNING.temperatures)
+        return replace(self.search, temperature=temperature)
 
     @property
     def learning(self) -> EASEmb:
-        """What learns, and how."""
-        return EASEmb(rate=0.0)  # every step sets its own
+        """Return what learns; every step sets the rate."""
+        return EASEmb(rate=0.0)
 
     def init(self, task: Task) -> CMAESEliteState:
-        """Nothing learnt yet."""
+        """Return the state in which nothing is learnt yet."""
         return CMAESEliteState(self.search.init(task), self.learning.init_at_centre(task))
 
-    def step(
-        self, task: Task, state: CMAESEliteState
-    ) -> tuple[CMAESEliteState, Float[Tensor, "B K Z"], Rollouts]:
-        """One generation with what has been learnt so far, and one update from its elite."""
+    def step(self, task: Task, state: CMAESEliteState) -> Step:
+        """Try one generation with what was learnt so far, and learn from its elite."""
+        cmaes = self.search_for_task(task)
         if not self.learns(task):
-            search, latents, rolled = self.search_for_task(task).step(task, state.search)
-            return replace(state, search=search), latents, rolled
-        learning = self.learning
+            search, latents, rolled = cmaes.step(task, state.search)
+            return Step(replace(state, search=search), latents, rolled)
         adaptation = state.adaptation
         updates = state.updates + 1
-        search, latents, rolled = self.search_for_task(task).step(
-            task, state.search, self.memory(task, state)
+        memory = self.memory(task, state)
+        search, latents, rolled = cmaes.step(task, state.search, memory)
+        adaptation.optimiser.rate = self.learning_rate(task, updates)
+        target = generation_target(
+            task,
+            latents,
+            rolled,
+            self.elite,
         )
-        adaptation.optimiser.rate = (
-            default_learning_rate(task, updates) if self.rate is None else self.rate
-        )
-        learning.update(task, adaptation, [generation_target(task, latents, rolled, self.elite)])
-        return replace(state, search=search, updates=updates), latents, rolled
+        self.learning.update(task, adaptation, [target])
+        following = replace(state, search=search, updates=updates)
+        return Step(following, latents, rolled)
+
+    def learning_rate(self, task: Task, updates: int) -> float:
+        """Return Adam's rate at an update."""
+        if self.rate is None:
+            return default_learning_rate(task, updates)
+        return self.rate
 
     def memory(self, task: Task, state: CMAESEliteState) -> Any:
-        """The tables with what has been learnt."""
+        """Return the tables of the task with what was learnt."""
         if not self.learns(task):
             return task.memory
         with torch.no_grad():
@@ -119,26 +130,34 @@ class CMAESElite:
 
 
 def default_learning_rate(task: Task, updates: int) -> float:
-    """Slower, the more updates there will be, as far as the budget spent so far tells: haste
-    narrows the search.
+    """Return Adam's rate: the more updates the budget has room for, the lower.
+
+    The share of the budget spent so far tells how many updates there will be. A high rate narrows
+    the search early.
     """
-    foreseen = updates / (task.spent_share or 1.0)
-    return min(FASTEST.get(task.problem.name, FASTEST["routing"]), PACE / max(foreseen, 1.0) ** 0.5)
+    expected_updates = updates / (task.spent_share or 1.0)
+    slowdown = max(expected_updates, 1.0) ** 0.5
+    return min(task.domain.search.max_learning_rate, TUNING.rate_numerator / slowdown)
 
 
 def generation_target(
     task: Task, latents: Float[Tensor, "B K Z"], rolled: Rollouts, count: int
 ) -> ImitationTarget:
-    """The cheapest sequences with equal weights: a lesson for every copy of an instance."""
+    """Return the cheapest sequences of a generation with equal weights, for every copy."""
     starts = rolled.cost.shape[2]
-    best = rolled.cost.flatten(1).argsort(dim=1, stable=True)[:, :count]
-    source = latents.gather(1, (best // starts)[..., None].expand(-1, -1, latents.shape[2]))
-    sequences = rolled.actions.flatten(1, 2)
-    sequences = sequences.gather(1, best[..., None].expand(-1, -1, sequences.shape[2]))
-    sequences = trim_padding(
-        replace_last_with_given(task, sequences, rolled.cost.flatten(1).amin(1))
+    dimensions = latents.shape[2]
+    cost = rolled.cost.flatten(1)
+    best = cost.argsort(dim=1, stable=True)[:, :count]
+    latent = (best // starts)[..., None]
+    source = latents.gather(1, latent.expand(-1, -1, dimensions))
+    sequences = gather_sequences(rolled.actions.flatten(1, 2), best)
+    sequences = replace_last_with_given(task, sequences, cost.amin(1))
+    sequences = trim_padding(sequences)
+    weight = torch.full(
+        best.shape,
+        -1.0 / best.shape[1],
+        device=task.device,
     )
-    weight = torch.full(best.shape, -1.0 / best.shape[1], device=task.device)
     return (
         task.repeat_for_copies(source),
         task.repeat_for_copies(sequences)[:, :, None],
@@ -146,17 +165,29 @@ def generation_target(
     )
 
 
+def gather_sequences(
+    sequences: Int[Tensor, "B C T"], index: Int[Tensor, "B M"]
+) -> Int[Tensor, "B M T"]:
+    """Return some sequences of each instance."""
+    steps = sequences.shape[2]
+    index = index[..., None]
+    index = index.expand(-1, -1, steps)
+    return sequences.gather(1, index)
+
+
 def elite_target(
     task: Task, latent: Float[Tensor, "B 1 Z"], elite_set: EliteSet
 ) -> ImitationTarget:
-    """All plans with equal weights, but for gaps, under one latent: a lesson for every copy of
-    an instance.
+    """Return all plans of a set with equal weights under one latent, for every copy.
+
+    Gaps of the set have weight 0.
     """
-    real = elite_set.cost.isfinite()
-    weight = -real.float() / real.sum(1, keepdim=True)
+    is_plan = elite_set.cost.isfinite()
+    weight = -is_plan.float() / is_plan.sum(1, keepdim=True)
+    actions = trim_padding(elite_set.actions)
     return (
         task.repeat_for_copies(latent),
-        task.repeat_for_copies(trim_padding(elite_set.actions))[:, None],
+        task.repeat_for_copies(actions)[:, None],
         task.repeat_for_copies(weight)[:, None],
     )
 
@@ -164,41 +195,43 @@ def elite_target(
 def replace_last_with_given(
     task: Task, sequences: Int[Tensor, "B M T"], least: Float[Tensor, "B"]
 ) -> Int[Tensor, "B M T"]:
-    """Sequences of which the last makes room for a plan that was given, where nothing as good was
-    found since.
+    """Replace the last sequence by a plan that was given, if nothing as good was found since.
 
-    Other instances of the batch keep theirs: what one learns does not depend on its company.
+    Other instances of the batch keep theirs, so that an instance learns the same in any batch.
     """
     if not has_learnable_warm_start(task):
         return sequences
-    given = torch.tensor([plan is not None for plan in task.account.warm], device=task.device)
-    assert task.account.best is not None
-    leads = given & (task.account.best < least)
-    return torch.cat(
-        [
-            sequences[:, :-1],
-            torch.where(leads[:, None], task.incumbents, sequences[:, -1])[:, None],
-        ],
-        1,
+    account = task.account
+    assert account.best is not None
+    given = torch.tensor(
+        [plan is not None for plan in account.warm],
+        device=task.device,
     )
+    leads = given & (account.best < least)
+    last = torch.where(
+        leads[:, None],
+        task.incumbents,
+        sequences[:, -1],
+    )
+    return torch.cat([sequences[:, :-1], last[:, None]], 1)
 
 
 def has_learnable_warm_start(task: Task) -> bool:
-    """Whether plans were given that could be learnt from.
-
-    A schedule need not be active, and others the policy for job shops cannot spell.
-    """
-    return any(task.account.warm) and isinstance(task.memory, Memory)
+    """Return whether plans were given that the policy can learn from."""
+    return any(task.account.warm) and task.domain.search.learns_from_given_plans
 
 
 def trim_padding(sequences: Int[Tensor, "B M T"]) -> Int[Tensor, "B M t"]:
-    """Sequences without the steps at the depot after all of them have ended, which are certain and
-    teach nothing.
+    """Drop the steps at the depot after all sequences have ended: they are forced.
 
-    In shops these are steps for which only the first job is left. Only on a CPU: to know where that
-    is would make a GPU wait.
+    In job shops these are the steps for which only the first job is left. On a GPU nothing is
+    dropped, because the host would wait for the length.
     """
     if sequences.device.type != "cpu":
         return sequences
-    moving = (sequences != 0).flatten(0, 1).any(0).nonzero()
-    return sequences[..., : int(moving[-1]) + 2] if len(moving) else sequences
+    moves = (sequences != 0).flatten(0, 1)
+    moving = moves.any(0).nonzero()
+    if not len(moving):
+        return sequences
+    length = int(moving[-1]) + 2
+    return sequences[..., :length]

@@ -1,20 +1,19 @@
-"""CMA-ES that learns, and works on its best plans: parts of them are built anew, and now and then a
-beam is sent.
+"""CMA-ES that learns and refines its best plans, by large-neighbourhood search and by beam search.
 
-Generations find good plans, and the tables of the instance learn what these have in common. What
-keeps them from being better still are single decisions, which the next generation hardly ever gets
-right all at once. Rebuilding plans some neighbourhood of a good one again, and a beam tries other
-decisions one by one. The best different plans are kept, each is improved by itself, and the tables
-learn from all of them besides: one alone soon has no neighbourhood that could be better
-(docs/experiments.md). Routes of vehicles that were built for different plans are put together
-(`merge`).
+After a few generations the best plans differ from better ones by a handful of decisions, which
+sampling rarely gets right simultaneously. Large-neighbourhood search (LNS) re-samples one region of
+a good plan, and a beam tries other decisions one by one. The best distinct plans form an elite:
+each is refined by itself, and the tables of the instance learn from all of them. One plan alone
+soon has no neighbourhood left that improves it (research/notebooks/experiments.md).
+
+CVRP: routes of different plans are recombined by set partitioning over a route pool.
 """
 
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from rhumbline import noise
 from rhumbline.decoding import Prefixes, Rollouts
-from rhumbline.decoding.neighbourhoods import PREFIXES_BY_PROBLEM, neighbourhood_prefixes
+from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
 from rhumbline.errors import InputError
 from rhumbline.policies.attention.encoder import TRAINING_NODES
 from rhumbline.search.plan_sets.elite import (
@@ -42,67 +41,89 @@ from rhumbline.search.recombine.routes import (
 )
 from rhumbline.search.strategies.cmaes_elite import CMAESElite, CMAESEliteState, elite_target
 from rhumbline.search.strategies.sgbs import Beam, deepen_beam, start_beam
-from rhumbline.search.strategy import is_time_critical, temperature_or_default
+from rhumbline.search.strategy import (
+    Needs,
+    Step,
+    Strategy,
+    WarmUp,
+    is_time_critical,
+    temperature_or_default,
+)
 from rhumbline.search.task import Task
 
-ABREAST, BEAM = 5, 8  # on a CPU
-REBUILT, HURRIED = 2.0, 0.1  # parts for each whole rollout, and for each of it and each node
-WARMTH = (
-    (500.0, 0.5),
-    (math.inf, 0.1),
-)  # temperature of parts of large plans on a CPU, up to so many nodes
-USUAL = 200  # nodes
-# attempts of a whole search for each plan that is worked on: with fewer, the best alone gets
-# further
-DESCENT = 150
-APIECE = 25  # attempts for each merge, on average at least
-BRIEFLY = 0.05  # seconds
-SEEN = 2  # routes in stock for each plan of a generation, and each of its parts, that is looked at
-FEWEST, NARROWEST = 512, 16  # routes in stock, and places of the beam that merges them
-ROUND = 64  # routes: a GPU's kernels are compiled anew for odd numbers
-SAMPLES = 16  # of each neighbourhood; on a CPU they are a tile, which lists the same few nodes
-APART, TURNS = 0x9E3779B9, 0x85EBCA6B  # from the noise of decisions, and from one another
+
+@dataclass(frozen=True)
+class RefineTuning:
+    """Constants of the refinement, measured in research/notebooks/experiments.md."""
+
+    neighbourhoods_at_once_cpu: int = 5
+    generations_between_beams: int = 8  # on a CPU
+    parts_per_rollout: float = 2.0
+    parts_per_rollout_and_node_when_late: float = 0.1  # where time is critical
+    # Temperatures of parts of large plans on a CPU, up to a number of nodes.
+    part_temperatures_large: tuple[tuple[float, float], ...] = ((500.0, 0.5), (math.inf, 0.1))
+    reference_nodes: int = 200  # size of an instance for which `attempts_per_plan` holds
+    # Attempts of a whole search for each plan that is refined. With fewer, the best plan alone
+    # gets further.
+    attempts_per_plan: int = 150
+    attempts_per_merge: int = 25  # on average, at least
+    min_finish_seconds: float = 0.05
+    # Routes in the pool for each plan of a generation that is considered, and each of its parts.
+    routes_per_plan: int = 2
+    min_route_pool: int = 512
+    min_beam_width: int = 16  # of the beam that recombines routes
+    route_pool_multiple: int = 64  # a GPU compiles its kernels again for odd numbers of routes
+    # Samples of each neighbourhood. On a CPU they form a tile, which lists the same few nodes.
+    samples_per_neighbourhood: int = 16
+    # Noise streams, distinct from the noise of decisions and from one another.
+    neighbourhood_stream: int = 0x9E3779B9
+    view_stream: int = 0x85EBCA6B
+
+
+TUNING = RefineTuning()
 
 
 @dataclass(frozen=True)
 class CMAESRefineState:
-    """State: what has been learnt, the best plans, the beam under way, generations since the
-    last, and the routes.
-    """
+    """The state of the learner, the best plans, the beam under way, and the route pool."""
 
-    guided: CMAESEliteState
+    learner_state: CMAESEliteState
     elite_set: EliteSet | None = None
     beam: Beam | None = None
-    since: int = 0
+    since: int = 0  # generations since the last beam
     stock: RoutePool | None = None
     merges: int = 0  # that were due so far
 
 
 @dataclass(frozen=True)
-class CMAESRefine:
-    """`CMAESElite`, and after each generation some neighbourhoods of the best plans are planned
-    again.
-    """
+class Generation:
+    """One generation of the learner, and its best latent."""
 
-    rebuilt: float | None = (
-        None  # plans of which a part is new, for each whole one, about. None: `usual_rebuilt`
-    )
-    plans: int | None = (
-        None  # that are worked on, of the elite. None: as many as the budget has room for
-    )
-    abreast: int | None = (
-        None  # neighbourhoods at a time, one of each plan at least. None: 5, all on a GPU
-    )
-    beam: int | None = None  # generations between two beams; 0 is never. None: `usual_beam`
-    stock: int | None = (
-        # vehicles: routes of good plans kept, to be put together; 0: never. None: `usual_stock`
-        None
-    )
+    rolled: Rollouts
+    latent: Float[Tensor, "B 1 Z"]  # of the cheapest rollout
+    learner_state: CMAESEliteState
+    memory: Any  # the tables after the update
+
+
+@dataclass(frozen=True)
+class CMAESRefine(Strategy[CMAESRefineState]):
+    """`CMAESElite`, and after each generation LNS on the best plans."""
+
+    needs: ClassVar[Needs] = Needs(latent_space=True, tables=True, neighbourhoods=True)
+
+    # Parts for each whole rollout, about. None: `default_parts_per_rollout`.
+    rebuilt: float | None = None
+    # Plans of the elite that are refined. None: as many as the budget has room for.
+    plans: int | None = None
+    # Neighbourhoods at once, at least one of each plan. None: 5, all of them on a GPU.
+    abreast: int | None = None
+    # Generations between two beams; 0 is never. None: `default_beam`.
+    beam: int | None = None
+    # CVRP: routes in the pool; 0 is no pool. None: `default_route_pool`.
+    stock: int | None = None
     width: int = 4  # nodes in the beam
-    branch: int = 4  # actions of each node, the one already known included
-    elite: int = (
-        8  # the best of all so far, which are learnt from too; from here on as in `CMAESElite`
-    )
+    branch: int = 4  # actions of each node, the known one included
+    elite: int = 8  # best plans so far, which are learnt from too; from here on as in `CMAESElite`
     rate: float | None = None
     components: int = 3
     population: int = 16
@@ -111,145 +132,172 @@ class CMAESRefine:
     starts: float | None = None
 
     def __post_init__(self) -> None:
-        rebuilt, plans, abreast, beam, stock = (
-            1 if x is None else x
-            for x in (self.rebuilt, self.plans, self.abreast, self.beam, self.stock)
-        )
-        if (
-            not rebuilt >= 0.0
-            or min(plans, abreast, self.width) < 1
-            or min(beam, stock) < 0
-            or self.branch < 2
-        ):
+        rebuilt = value_or_one(self.rebuilt)
+        plans = value_or_one(self.plans)
+        abreast = value_or_one(self.abreast)
+        beam = value_or_one(self.beam)
+        stock = value_or_one(self.stock)
+        is_negative = not rebuilt >= 0.0 or min(beam, stock) < 0
+        is_zero = min(plans, abreast, self.width) < 1
+        if is_negative or is_zero or self.branch < 2:
             least = "rebuilt, beam and stock of at least 0, plans, width and abreast of at least 1"
             raise InputError(f"cmaes-refine needs {least} and a branch of at least 2")
         if self.elite and plans > self.elite:
-            raise InputError(
-                f"cmaes-refine works on plans of its elite: plans={plans} needs elite={plans} or more"
-            )
-        _ = self.learner  # which refuses other wrong settings
+            needed = f"plans={plans} needs elite={plans} or more"
+            raise InputError(f"cmaes-refine works on plans of its elite: {needed}")
+        _ = self.learner  # refuses other wrong settings
 
     @property
     def learner(self) -> CMAESElite:
-        """What makes the generations."""
+        """Return the strategy that makes the generations."""
         return CMAESElite(
-            self.elite,
-            self.rate,
-            self.components,
-            self.population,
-            self.sigma,
-            self.temperature,
-            self.starts,
+            elite=self.elite,
+            rate=self.rate,
+            components=self.components,
+            population=self.population,
+            sigma=self.sigma,
+            temperature=self.temperature,
+            starts=self.starts,
         )
 
-    @property
-    def rehearsal(self) -> "tuple[CMAESRefine, int]":
-        """With the first beam, if any, after one generation; attempts for that, its parts and
-        some of the beam.
+    def warm_up(self, task: Task) -> WarmUp:
+        """Return a search with the first beam after one generation, and its attempts.
+
+        They are enough for the generation, its parts and some of the beam.
         """
-        rebuilt = REBUILT if self.rebuilt is None else self.rebuilt
-        return replace(self, beam=self.beam and 1), math.ceil(self.population * (2 + rebuilt))
+        parts = self.rebuilt
+        if parts is None:
+            parts = TUNING.parts_per_rollout
+        attempts = math.ceil(self.population * (2 + parts))
+        first_beam = self.beam and 1
+        return WarmUp(replace(self, beam=first_beam), attempts)
 
     def default_beam(self, task: Task) -> int:
-        """Generations between two beams.
+        """Return the number of generations between two beams; 0 means no beams.
 
-        A beam is a long row of small steps: what a GPU does in the meantime finds as much
-        (docs/experiments.md), and in a large instance it would never come to its end.
+        A beam is a long row of small steps. A GPU finds as much by other means in that time
+        (research/notebooks/experiments.md), and in a large instance the beam would never end.
         """
         if self.beam is not None:
             return self.beam
-        return 0 if task.device.type == "cuda" or is_time_critical(task) else BEAM
+        if task.device.type == "cuda" or is_time_critical(task):
+            return 0
+        return TUNING.generations_between_beams
 
     def init(self, task: Task) -> CMAESRefineState:
-        """Nothing learnt yet, and no beam."""
-        if task.problem.name not in PREFIXES_BY_PROBLEM:
-            why = f"there are no neighbourhoods in plans of {task.problem.name} that could be built anew"
-            raise InputError(f"{why}; use --search sampling-elite, cmaes-elite, sgbs or sampling")
+        """Return the state in which nothing is learnt yet."""
         return CMAESRefineState(self.learner.init(task))
 
-    def step(
-        self, task: Task, state: CMAESRefineState
-    ) -> tuple[CMAESRefineState, Float[Tensor, "B K Z"], Rollouts]:
-        """One depth of the beam, or one generation and what it leads to."""
-        deeper = deepen_beam(task, state.beam, self.branch) if state.beam else None
-        if deeper:
-            return replace(state, beam=deeper[0]), deeper[1], deeper[2]
-        guided, latents, rolled = self.learner.step(task, state.guided)
-        memory = self.learner.memory(task, guided)
-        latent = best_latent(latents, rolled)
-        update_elite = self.update_elite(task, state.elite_set, rolled)
-        elite_set, parts = self.rebuild(task, latent, rolled.cost[0].numel(), memory, update_elite)
-        stock, elite_set, merges = self.update_route_pool(task, state, elite_set, rolled, parts)
-        if self.learner.learns(
-            task
-        ):  # at the rate of the generation's own lesson, which alone is counted
-            self.learner.learning.update(
-                task, guided.adaptation, [elite_target(task, latent, random_views(task, elite_set))]
-            )
+    def step(self, task: Task, state: CMAESRefineState) -> Step:
+        """Search one depth of the beam, or try one generation and refine its best plans."""
+        if state.beam:
+            deeper = deepen_beam(task, state.beam, self.branch)
+            if deeper:
+                beam, latents, rolled = deeper
+                return Step(replace(state, beam=beam), latents, rolled)
+        learner_state, latents, rolled = self.learner.step(task, state.learner_state)
+        generation = Generation(
+            rolled=rolled,
+            latent=best_latent(latents, rolled),
+            learner_state=learner_state,
+            memory=self.learner.memory(task, learner_state),
+        )
+        elite_set = self.update_elite(task, state.elite_set, rolled)
+        elite_set, parts = self.rebuild(
+            task,
+            generation.latent,
+            rolled.cost[0].numel(),
+            generation.memory,
+            elite_set,
+        )
+        pool, elite_set, merges = self.update_route_pool(
+            task,
+            state,
+            elite_set,
+            rolled,
+            parts,
+        )
+        self.learn_from_elite(task, generation, elite_set)
+        generations = 1 if state.beam else state.since + 1
+        is_due = self.is_beam_due(task, generations)
+        following = CMAESRefineState(
+            learner_state=learner_state,
+            elite_set=elite_set,
+            beam=self.first_nodes(task, generation) if is_due else None,
+            since=0 if is_due else generations,
+            stock=pool,
+            merges=merges,
+        )
+        return Step(following, latents, rolled)
+
+    def learn_from_elite(self, task: Task, generation: Generation, elite_set: EliteSet) -> None:
+        """Make a second update of the generation, at the rate of the first and not counted."""
+        if not self.learner.learns(task):
+            return
+        views = random_views(task, elite_set)
+        target = elite_target(task, generation.latent, views)
+        adaptation = generation.learner_state.adaptation
+        self.learner.learning.update(task, adaptation, [target])
+
+    def is_beam_due(self, task: Task, generations: int) -> bool:
+        """Return whether a beam follows this number of generations after the last."""
         every = self.default_beam(task)
-        since = 0 if state.beam else state.since
-        if not every or since + 1 < every:
-            return (
-                CMAESRefineState(guided, elite_set, None, since + 1, stock, merges),
-                latents,
-                rolled,
-            )
-        beam = start_beam(
+        return every > 0 and generations >= every
+
+    def first_nodes(self, task: Task, generation: Generation) -> Beam:
+        """Start a beam at the best rollouts, with the tables of now."""
+        rolled = generation.rolled
+        return start_beam(
             task,
             rolled.map(task.repeat_for_copies),
-            task.repeat_for_copies(latent),
-            self.learner.memory(task, guided),
+            task.repeat_for_copies(generation.latent),
+            self.learner.memory(task, generation.learner_state),
             self.width,
         )
-        return CMAESRefineState(guided, elite_set, beam, 0, stock, merges), latents, rolled
 
-    def prepare(self, task: Task) -> None:
-        """Before the clock runs: what merges routes is compiled, once on a machine."""
+    def compile(self, task: Task) -> None:
+        """Compile what recombines routes before the clock runs; the machine does it once."""
         if self.pools_routes(task) and partition_engine_for(task) == "compiled":
             from rhumbline.kernels.numba.local_search import launch as local_moves
 
             for name in ("prices", "partition"):
                 local_moves.load_kernel(name)
 
-    def conclude(self, task: Task, state: CMAESRefineState) -> None:
-        """When the budget is spent: what the routes of all good plans make together, but for
-        those of a broken step.
+    def finish(self, task: Task, state: CMAESRefineState) -> None:
+        """Recombine the routes of all good plans, once the budget is spent.
+
+        Those of an unfinished step are not in the pool.
         """
-        late = (
-            task.account.deadline is not None
-            and time.monotonic() > task.account.deadline + finish_allowance(task)
-        )
-        if state.stock is not None and not late:
-            most = self.default_route_pool(task)
-            stock = state.stock.joined(
-                extract_routes(task.original_batch, incumbent_set(task), most), most
-            )
-            self.merge_routes(task, stock, finish_allowance(task))
+        allowance = finish_allowance(task)
+        deadline = task.account.deadline
+        is_late = deadline is not None and time.monotonic() > deadline + allowance
+        if state.stock is None or is_late:
+            return
+        size = self.default_route_pool(task)
+        known = extract_routes(task.original_batch, incumbent_set(task), size)
+        self.merge_routes(task, state.stock.joined(known, size), allowance)
 
     def pools_routes(self, task: Task) -> bool:
-        """Whether plans consist of routes that could serve in others."""
-        return self.stock != 0 and task.problem.name == "cvrp"
+        """Return whether plans consist of routes that can serve in other plans."""
+        return self.stock != 0 and task.domain.recombines_routes
 
     def default_route_pool(self, task: Task) -> int:
-        """How many routes are kept: as many as a beam makes use of, as far as budget and memory
-        have room for them.
+        """Return how many routes are kept.
+
+        They are as many as set partitioning makes use of, within the budget and the memory.
         """
         if self.stock is not None:
             return self.stock
-        means = PARTITION_BUDGETS[partition_engine_for(task)]
-        max_elements = means.max_elements // (task.count * task.problem.action_count(task.batch))
-        return max(
-            FEWEST,
-            min(
-                means.stock, max_elements, round(means.routes_per_attempt * expected_attempts(task))
-            )
-            // ROUND
-            * ROUND,
-        )
+        budget = PARTITION_BUDGETS[partition_engine_for(task)]
+        fitting = budget.max_elements // (task.count * task.problem.action_count(task.batch))
+        earned = round(budget.routes_per_attempt * expected_attempts(task))
+        multiple = TUNING.route_pool_multiple
+        size = min(budget.stock, fitting, earned) // multiple * multiple
+        return max(TUNING.min_route_pool, size)
 
-    def seen(self, task: Task) -> int:
-        """Plans of a generation, and as many of its parts, whose routes are looked at."""
-        return -(-self.default_route_pool(task) // SEEN)
+    def plans_considered(self, task: Task) -> int:
+        """Return how many plans of a generation, and how many parts, give routes to the pool."""
+        return -(-self.default_route_pool(task) // TUNING.routes_per_plan)
 
     def update_route_pool(
         self,
@@ -259,212 +307,281 @@ class CMAESRefine:
         rolled: Rollouts,
         parts: Sequence[EliteSet],
     ) -> tuple[RoutePool | None, EliteSet, int]:
-        """The routes of new plans come to the others, and now and then they are put together; how
-        often that was due.
+        """Add the routes of new plans to the pool, and recombine the pool now and then.
 
-        The stock, and the best plans, among which may be one that was put together. What is due at
-        the very end is left to `conclude`.
+        Returns the pool, the elite, and how often recombination was due so far. What is due at the
+        very end is left to `finish`.
         """
         if not self.pools_routes(task):
             return None, elite_set, 0
-        most = self.default_route_pool(task)
+        size = self.default_route_pool(task)
         merges = PARTITION_BUDGETS[partition_engine_for(task)].merges
-        plans = concatenate_sets([elite_set, cheapest_rollouts(rolled, self.seen(task)), *parts])
-        plans = (
-            plans
-            if state.stock is None or task.device.type == "cuda"
-            else promising_plans(plans, state.stock)
+        generation = cheapest_rollouts(rolled, self.plans_considered(task))
+        plans = concatenate_sets([elite_set, generation, *parts])
+        if state.stock is not None and task.device.type != "cuda":
+            plans = promising_plans(plans, state.stock)
+        pool = extract_routes(task.original_batch, plans, size)
+        if state.stock is not None:
+            pool = state.stock.joined(pool, size)
+        due = min(
+            int(task.spent_share * merges),
+            merges - 1,
+            task.account.attempts // TUNING.attempts_per_merge,
         )
-        stock = extract_routes(task.original_batch, plans, most)
-        stock = stock if state.stock is None else state.stock.joined(stock, most)
-        due = min(int(task.spent_share * merges), merges - 1, task.account.attempts // APIECE)
         if due > state.merges:
-            elite_set = elite_set.joined(self.merge_routes(task, stock, 0.0), self.elite)
-        return stock, elite_set, due
+            elite_set = elite_set.joined(self.merge_routes(task, pool, 0.0), self.elite)
+        return pool, elite_set, due
 
-    def merge_routes(self, task: Task, stock: RoutePool, beyond: float) -> EliteSet:
-        """A plan of the routes in stock, which costs no attempt; for as many instances as there is
-        time for.
+    def merge_routes(self, task: Task, pool: RoutePool, beyond: float) -> EliteSet:
+        """Return the best plan made of routes of the pool, for the instances there is time for.
 
-        It may go on so many seconds beyond the time limit.
+        It costs no attempt and may run `beyond` seconds over the time limit.
         """
         engine = partition_engine_for(task)
+        budget = PARTITION_BUDGETS[engine]
         deadline = task.account.deadline
         limit = math.inf if deadline is None else deadline + beyond
-        most = self.default_route_pool(task) // PARTITION_BUDGETS[engine].routes_per_place
-        breadth = max(
-            NARROWEST,
-            min(most, most * TRAINING_NODES // (task.problem.action_count(task.batch) - 1)),
-        )
+        size = self.default_route_pool(task) // budget.routes_per_place
+        customers = task.problem.action_count(task.batch) - 1
+        affordable = size * TRAINING_NODES // customers
         child = recombine_routes(
-            task.original_batch, stock, breadth, lambda: time.monotonic() > limit, engine
+            task.original_batch,
+            pool,
+            max(TUNING.min_beam_width, min(size, affordable)),
+            lambda: time.monotonic() > limit,
+            engine,
         )
         known = incumbent_set(task)
-        child = EliteSet(child.cost.to(known.cost.dtype), child.actions.to(known.actions.dtype))
-        task.account.enter(Rollouts(child.cost[:, None], child.actions[:, None]), 0)
-        return child
+        cost = child.cost.to(known.cost.dtype)
+        actions = child.actions.to(known.actions.dtype)
+        rolled = Rollouts(cost[:, None], actions[:, None])
+        task.account.enter(rolled, 0)
+        return EliteSet(cost, actions)
 
     def update_elite(self, task: Task, elite_set: EliteSet | None, rolled: Rollouts) -> EliteSet:
-        """The best different plans so far: a generation's, what a beam has found and what was
-        given among them.
+        """Return the best distinct plans so far.
+
+        They come from all generations and beams, and from the plans that were given.
         """
-        found = cheapest_rollouts(rolled, self.elite).joined(incumbent_set(task), self.elite)
-        return found if elite_set is None else elite_set.joined(found, self.elite)
+        size = self.elite
+        incumbents = incumbent_set(task)
+        found = cheapest_rollouts(rolled, size)
+        found = found.joined(incumbents, size)
+        if elite_set is None:
+            return found
+        return elite_set.joined(found, size)
 
     def rebuild(
         self,
         task: Task,
         latent: Float[Tensor, "B 1 Z"],
-        made: int,
+        rollouts: int,
         memory: Any,
         elite_set: EliteSet,
     ) -> tuple[EliteSet, list[EliteSet]]:
-        """Neighbourhoods of the plans, several times each; what some have improved the next ones
-        build upon.
+        """Re-sample neighbourhoods of the best plans, several times each, in some rounds.
 
-        The plans and, where routes are merged, the best of all that were built on the way.
+        A round builds upon what the ones before it have improved. Returns the elite and, where
+        routes are pooled, the best of all plans that were built on the way.
         """
         temperature = self.part_temperature(task)
-        samples = SAMPLES if temperature else 1  # without chance they would all be the same
-        ways = round(made * self.default_parts_per_rollout(task) / samples)
+        # Without randomness all samples would be the same.
+        samples = TUNING.samples_per_neighbourhood if temperature else 1
+        per_rollout = self.default_parts_per_rollout(task)
+        ways = round(rollouts * per_rollout / samples)
         parts = list[EliteSet]()
         if not ways:
             return elite_set, parts
-        plans = min(ways, elite_set.cost.shape[1], self.default_plans(task))
-        rest = elite_set[:, plans:]  # the rest waits
-        elite_set = elite_set[:, :plans]
-        each = round(ways / plans)
-        luck = noise.decoding_uniforms(
-            task.seed ^ APART, task.batch.key, latents_tried(task), each * plans, 2
-        )[:, 0]
-        turns = luck.unflatten(1, (each, plans)).split(
-            -(-self.neighbourhoods_at_once(task, ways) // plans), dim=1
+        plans = min(
+            ways,
+            elite_set.cost.shape[1],
+            self.default_plans(task),
         )
-        for some in turns:
+        rest = elite_set[:, plans:]  # is not refined this time
+        elite_set = elite_set[:, :plans]
+        rounds = self.rounds(task, ways, plans)
+        for uniforms in rounds:
             cost, actions = task.complete(
                 task.repeat_for_copies(latent),
-                cut_neighbourhoods(task, elite_set, some),
+                cut_neighbourhoods(task, elite_set, uniforms),
                 memory,
                 temperature,
                 samples,
             )
-            cost, actions = (group_by_plan(task, x, *some.shape[1:3]) for x in (cost, actions))
+            ways_each, plans_each = uniforms.shape[1:3]
+            cost = group_by_plan(task, cost, ways_each, plans_each)
+            actions = group_by_plan(task, actions, ways_each, plans_each)
             elite_set = elite_set.improved_by(cost, actions)
             if self.pools_routes(task):
-                parts.append(
-                    cheapest_distinct(
-                        cost.flatten(1),
-                        actions.flatten(1, 2),
-                        max(1, self.seen(task) // len(turns)),
-                    )
+                considered = self.plans_considered(task) // len(rounds)
+                best = cheapest_distinct(
+                    cost.flatten(1),
+                    actions.flatten(1, 2),
+                    max(1, considered),
                 )
-        return elite_set.joined(rest, self.elite), parts  # some may have become the same
+                parts.append(best)
+        # Joining drops plans that have become the same.
+        return elite_set.joined(rest, self.elite), parts
+
+    def rounds(self, task: Task, ways: int, plans: int) -> tuple[Float[Tensor, "R A M 2"], ...]:
+        """Draw the uniforms of all neighbourhoods, in rounds of those that are re-sampled at once.
+
+        A neighbourhood of plan m has two uniforms, [row, way, m].
+        """
+        each = round(ways / plans)
+        uniforms = noise.decoding_uniforms(
+            task.seed ^ TUNING.neighbourhood_stream,
+            task.batch.key,
+            latents_tried(task),
+            each * plans,
+            2,
+        )
+        by_plan = uniforms[:, 0].unflatten(1, (each, plans))
+        at_once = self.neighbourhoods_at_once(task, ways)
+        ways_at_once = -(-at_once // plans)
+        return by_plan.split(ways_at_once, dim=1)
 
     def part_temperature(self, task: Task) -> float:
-        """The temperature of parts: that of wholes or, where nothing is learnt on a CPU, higher, as
-        for less to decide.
+        """Return the temperature of parts.
 
-        A part is a few dozen decisions, however large the instance; but far beyond the sizes of
-        training a policy is less sure of each.
+        It is that of whole rollouts, except where time is critical. A part is a few dozen
+        decisions, however large the instance, and bears more noise than a whole plan. Far beyond
+        the sizes of training, however, a policy is less sure of each decision.
         """
         wanted = self.learner.search_for_task(task).temperature
-        return (
-            temperature_or_default(task, wanted, WARMTH)
-            if is_time_critical(task)
-            else temperature_or_default(task, wanted)
-        )
+        if is_time_critical(task):
+            return temperature_or_default(task, wanted, TUNING.part_temperatures_large)
+        return temperature_or_default(task, wanted)
 
     def default_parts_per_rollout(self, task: Task) -> float:
-        """Parts for each whole rollout: many where it is wholes that take the time."""
+        """Return the number of parts for each whole rollout: many where whole rollouts are slow."""
         if self.rebuilt is not None:
             return self.rebuilt
-        return (
-            HURRIED * task.problem.action_count(task.batch) if is_time_critical(task) else REBUILT
-        )
+        if is_time_critical(task):
+            return TUNING.parts_per_rollout_and_node_when_late * task.problem.action_count(
+                task.batch
+            )
+        return TUNING.parts_per_rollout
 
     def default_plans(self, task: Task) -> int:
-        """How many plans are worked on, as far as the budget spent so far tells what there will be.
+        """Return how many plans are refined, by the number of attempts that is expected.
 
-        Each plan needs its share until no neighbourhood of it can be bettered any more; only then
-        others pay. A large one has more of them, and where many parts are built, these are most of
-        the attempts.
+        Each plan needs its share of attempts until no neighbourhood improves it; only then do
+        others pay. A large plan has more neighbourhoods, and where many parts are built, these are
+        most of the attempts.
         """
-        descent = (
-            DESCENT * task.problem.action_count(task.batch) / USUAL
-            if is_time_critical(task)
-            else DESCENT
-        )
-        return self.plans or max(1, round(expected_attempts(task) / descent))
+        attempts_per_plan = TUNING.attempts_per_plan
+        if is_time_critical(task):
+            width = task.problem.action_count(task.batch)
+            attempts_per_plan = attempts_per_plan * width / TUNING.reference_nodes
+        return self.plans or max(1, round(expected_attempts(task) / attempts_per_plan))
 
     def neighbourhoods_at_once(self, task: Task, ways: int) -> int:
-        """Neighbourhoods at a time: few find what others have made of a plan, many fill a GPU."""
-        return self.abreast or (ways if task.device.type == "cuda" else ABREAST)
+        """Return how many neighbourhoods are re-sampled at once.
+
+        Small rounds build upon each other's improvements; large ones fill a GPU.
+        """
+        if self.abreast:
+            return self.abreast
+        return ways if task.device.type == "cuda" else TUNING.neighbourhoods_at_once_cpu
+
+
+def value_or_one(setting: float | None) -> float:
+    """Return a setting, or 1 for a default, which every check lets pass."""
+    return 1 if setting is None else setting
 
 
 def expected_attempts(task: Task) -> float:
-    """Attempts of the whole search, as far as the budget spent so far tells."""
+    """Return the attempts of the whole search, by the share of the budget spent so far."""
     return task.account.attempts / (task.spent_share or 1.0)
 
 
 def finish_allowance(task: Task) -> float:
-    """Seconds that concluding may take beyond the time limit: a hundredth of it, or enough for
-    one instance.
+    """Return the seconds that finishing may take beyond the time limit.
+
+    It is a hundredth of the limit, or enough for one instance.
     """
-    return max(BRIEFLY, 0.01 * ((task.account.deadline or task.start_time) - task.start_time))
+    start = task.start_time
+    deadline = task.account.deadline or start
+    limit = deadline - start
+    return max(TUNING.min_finish_seconds, 0.01 * limit)
 
 
 def latents_tried(task: Task) -> Int[Tensor, "1"]:
-    """Of latents tried so far, for noise; filled on the device: to copy it there would make the
-    host wait.
+    """Return the number of latents tried so far, which continues the noise.
+
+    The tensor is filled on the device: a copy would make the host wait.
     """
     return torch.full((1,), task.tried_count, device=task.device)
 
 
 def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tensor, "B 1 Z"]:
-    """The latent of the cheapest rollout."""
-    best = rolled.cost.amin(2).argmin(1)
-    return latents.gather(1, best[:, None, None].expand(-1, -1, latents.shape[2]))
+    """Return the latent of the cheapest rollout."""
+    cost = rolled.cost.amin(2)
+    best = cost.argmin(1)[:, None, None]
+    dimensions = latents.shape[2]
+    index = best.expand(-1, -1, dimensions)
+    return latents.gather(1, index)
 
 
 def random_views(task: Task, elite_set: EliteSet) -> EliteSet:
-    """Tours from other cities and in either direction: learnt from anew each time, they teach what
-    holds anywhere.
+    """Return plans in random views, such as tours from random cities in random directions.
 
-    Routes stay in the order in which they were built: that order is something a policy for vehicles
-    knows.
+    A plan that is learnt from several views teaches what holds in all of them. The domain says
+    whether that helps.
     """
-    if task.problem.name != "tsp":
+    if not task.domain.search.learns_from_views:
         return elite_set
-    luck = noise.decoding_uniforms(
-        task.seed ^ TURNS,
+    cost = elite_set.cost
+    actions = elite_set.actions
+    uniforms = noise.decoding_uniforms(
+        task.seed ^ TUNING.view_stream,
         task.batch.key[:: task.copies],
         latents_tried(task),
-        elite_set.cost.shape[1],
+        cost.shape[1],
         2,
-    )[:, 0]
-    views = task.problem.views(elite_set.actions.flatten(0, 1), luck.flatten(0, 1)[:, None])
-    return EliteSet(elite_set.cost, views.view_as(elite_set.actions))
+    )
+    uniforms = uniforms[:, 0].flatten(0, 1)
+    views = task.problem.views(
+        actions.flatten(0, 1),
+        uniforms[:, None],
+    )
+    return EliteSet(cost, views.view_as(actions))
 
 
-def cut_neighbourhoods(task: Task, elite_set: EliteSet, luck: Float[Tensor, "R A M 2"]) -> Prefixes:
-    """Each plan cut in A ways, the first way of all plans first; those of about one size share a
-    GPU's tile.
+def cut_neighbourhoods(
+    task: Task, elite_set: EliteSet, uniforms: Float[Tensor, "R A M 2"]
+) -> Prefixes:
+    """Cut a neighbourhood out of each plan in A ways, the first way of all plans first.
+
+    Neighbourhoods of about the same size are side by side, to share a GPU's tile.
     """
-    rows = luck.shape[0]
-    plans = luck.shape[2]
-    order = luck[..., 1:].argsort(stable=True, dim=1)
-    luck = luck.gather(1, order.expand_as(luck)).transpose(1, 2).flatten(0, 1)
-    xy = task.batch.xy.repeat_interleave(plans, 0)
-    actions = task.repeat_for_copies(elite_set.actions).flatten(0, 1).long()
-    given = neighbourhood_prefixes(task.problem.name, xy, actions, luck)
-    return given.map(lambda x: x.unflatten(0, (rows, plans)).transpose(1, 2).flatten(1, 2))
+    rows = uniforms.shape[0]
+    plans = uniforms.shape[2]
+    order = uniforms[..., 1:].argsort(stable=True, dim=1)
+    by_size = uniforms.gather(1, order.expand_as(uniforms))
+    actions = task.repeat_for_copies(elite_set.actions)
+    prefixes = neighbourhood_prefixes(
+        task.domain.require("neighbourhoods", "large-neighbourhood search"),
+        task.batch.xy.repeat_interleave(plans, 0),
+        actions.flatten(0, 1).long(),
+        by_size.transpose(1, 2).flatten(0, 1),
+    )
+
+    def ways_first(x: Tensor) -> Tensor:
+        by_plan = x.unflatten(0, (rows, plans))
+        by_way = by_plan.transpose(1, 2)
+        return by_way.flatten(1, 2)
+
+    return prefixes.map(ways_first)
 
 
 def group_by_plan(
     task: Task, x: Shaped[Tensor, "R C *rest"], ways: int, plans: int
 ) -> Shaped[Tensor, "B M c *rest"]:
-    """What was made of each plan, by all copies and in all ways, several times each."""
-    apart = x.unflatten(1, (ways, plans, -1)).unflatten(
-        0, (task.count, task.copies)
-    )  # [B, copies, A, M, samples]
-    return apart.movedim(3, 1).flatten(2, 4)
+    """Group completions by the plan they were made of: all copies, ways and samples of it."""
+    copies = (task.count, task.copies)
+    by_way = x.unflatten(1, (ways, plans, -1))
+    by_copy = by_way.unflatten(0, copies)  # [B, copies, A, M, samples]
+    by_plan = by_copy.movedim(3, 1)
+    return by_plan.flatten(2, 4)

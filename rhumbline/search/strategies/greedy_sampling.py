@@ -1,4 +1,4 @@
-"""Strategies that learn nothing: greedy, sampling, uniform and fixed latents (spec 4.2)."""
+"""Strategies that learn nothing: greedy, sampling, uniform and fixed latents."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,11 +6,12 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from rhumbline.decoding import Rollouts
+from rhumbline.search.defaults import default_step_size
 from rhumbline.search.strategy import (
+    Needs,
+    Step,
+    Strategy,
     check_settings,
-    default_step_size,
-    latent_dimensions,
     temperature_or_default,
 )
 from rhumbline.search.task import Task
@@ -22,45 +23,52 @@ class NoState:
 
 
 @dataclass(frozen=True)
-class Greedy:
+class Greedy(Strategy[NoState]):
     """One attempt: the most likely solution from each start, at the centre of the latent space."""
 
-    ends: ClassVar[bool] = True
+    finite: ClassVar[bool] = True
 
     def init(self, task: Task) -> NoState:
-        """No state."""
+        """Return the empty state."""
         return NoState()
 
-    def step(self, task: Task, state: NoState) -> tuple[None, Float[Tensor, "B K Z"], Rollouts]:
-        """The only step."""
-        latents = task.policy.space.centre((task.count, 1), task.device)
-        return None, latents, task.rollout(latents, 0.0)
+    def step(self, task: Task, state: NoState) -> Step:
+        """Decode greedily and end the search."""
+        space = task.policy.space
+        latents = space.centre((task.count, 1), task.device)
+        rolled = task.rollout(latents, 0.0)
+        return Step(None, latents, rolled)
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(Strategy[NoState]):
     """Random solutions of one policy, at the centre of the latent space."""
 
-    population: int | None = None  # per step; None: `default_step_size`
+    population: int | None = None  # latents of a step; None: `default_step_size`
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_settings(1 if self.population is None else self.population, self.temperature)
+        population = 1 if self.population is None else self.population
+        check_settings(population, self.temperature)
 
     def init(self, task: Task) -> NoState:
-        """No state."""
+        """Return the empty state."""
         return NoState()
 
-    def step(self, task: Task, state: NoState) -> tuple[NoState, Float[Tensor, "B K Z"], Rollouts]:
-        """More samples."""
+    def step(self, task: Task, state: NoState) -> Step:
+        """Sample more solutions."""
+        space = task.policy.space
         count = self.population or default_step_size(task)
-        latents = task.policy.space.centre((task.count, count), task.device)
-        return state, latents, task.rollout(latents, self.temperature)
+        latents = space.centre((task.count, count), task.device)
+        rolled = task.rollout(latents, self.temperature)
+        return Step(state, latents, rolled)
 
 
 @dataclass(frozen=True)
-class Uniform:
-    """New uniform latents at every step: what searching the space blindly gives."""
+class Uniform(Strategy[NoState]):
+    """New uniform latents at every step: a blind search of the latent space, as a baseline."""
+
+    needs: ClassVar[Needs] = Needs(latent_space=True)
 
     population: int = 16
     temperature: float | None = None  # of the sampling; None: `default_temperature`
@@ -69,21 +77,24 @@ class Uniform:
         check_settings(self.population, self.temperature)
 
     def init(self, task: Task) -> NoState:
-        """No state, but a space."""
-        latent_dimensions(task)
+        """Return the empty state."""
         return NoState()
 
-    def step(self, task: Task, state: NoState) -> tuple[NoState, Float[Tensor, "B K Z"], Rollouts]:
-        """The next latents."""
+    def step(self, task: Task, state: NoState) -> Step:
+        """Try the next latents."""
         latents = uniform_latents(task, self.population)
-        return state, latents, task.rollout(latents, temperature_or_default(task, self.temperature))
+        temperature = temperature_or_default(task, self.temperature)
+        return Step(state, latents, task.rollout(latents, temperature))
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """Uniform latents drawn once for each instance, then sampled again and again: a population
-    without training.
+class Fixed(Strategy[Float[Tensor, "B K Z"]]):
+    """Uniform latents drawn once for each instance and sampled again and again.
+
+    It is what a population gives without training.
     """
+
+    needs: ClassVar[Needs] = Needs(latent_space=True)
 
     latents: int = 16
     temperature: float | None = None  # of the sampling; None: `default_temperature`
@@ -92,17 +103,16 @@ class Fixed:
         check_settings(self.latents, self.temperature)
 
     def init(self, task: Task) -> Float[Tensor, "B K Z"]:
-        """The latents."""
-        latent_dimensions(task)
+        """Draw the latents."""
         return uniform_latents(task, self.latents)
 
-    def step(
-        self, task: Task, state: Float[Tensor, "B K Z"]
-    ) -> tuple[Float[Tensor, "B K Z"], Float[Tensor, "B K Z"], Rollouts]:
-        """The same latents once more."""
-        return state, state, task.rollout(state, temperature_or_default(task, self.temperature))
+    def step(self, task: Task, state: Float[Tensor, "B K Z"]) -> Step:
+        """Sample under the same latents once more."""
+        temperature = temperature_or_default(task, self.temperature)
+        return Step(state, state, task.rollout(state, temperature))
 
 
 def uniform_latents(task: Task, count: int) -> Float[Tensor, "B K Z"]:
-    """The next uniform latents."""
-    return 2.0 * task.uniforms(count)[..., 0] - 1.0
+    """Draw the next latents, uniform in the latent box."""
+    uniforms = task.uniforms(count)[..., 0]
+    return 2.0 * uniforms - 1.0

@@ -1,43 +1,58 @@
-"""Sampling whose policy learns from the best plans so far: `CMAESElite` without a search among
-latents.
+"""Sampling whose policy learns from the best plans so far: `CMAESElite` without a latent search.
 
-For policies whose latents differ little, such as those for job shops, and for policies that have
-none. A generation is larger than one of CMA-ES where an attempt is a single rollout, so that an
-elite is worth its name.
+It is for policies whose latents differ little, such as those for job shops, and for policies
+without latents. Where an attempt is a single rollout, a generation is larger than one of CMA-ES:
+an elite should be a small part of it.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.search.plan_sets.elite import EliteSet, cheapest_rollouts, incumbent_set
 from rhumbline.search.strategies.cmaes_elite import (
-    ELITE_TEMPERATURES,
+    TUNING as ELITE_TUNING,
+)
+from rhumbline.search.strategies.cmaes_elite import (
     default_learning_rate,
     elite_target,
     has_learnable_warm_start,
 )
 from rhumbline.search.strategies.eas import Adaptation, EASEmb
-from rhumbline.search.strategy import check_settings, temperature_or_default
+from rhumbline.search.strategy import (
+    Needs,
+    Step,
+    Strategy,
+    WarmUp,
+    check_settings,
+    temperature_or_default,
+)
 from rhumbline.search.task import Task
 
-GENERATION = 64  # schedules: more in a batch are faster on a CPU, fewer leave more to learn
-# the same on a GPU with attempts for many of them: lessons take longer there (docs/experiments.md)
-LARGE = 256
-MANY = 16
-ELITE = {
-    "cpu": 4,
-    "cuda": 8,
-}  # a lesson of 8 is no better, and on a CPU its scores take the time of more samples
+
+@dataclass(frozen=True)
+class SamplingEliteTuning:
+    """Sizes of a generation and of the elite, measured in research/notebooks/experiments.md."""
+
+    # Rollouts of a generation: a larger batch is faster on a CPU, a smaller one leaves more
+    # generations to learn from.
+    generation: int = 64
+    large_generation: int = 256  # on a GPU, where an update takes longer, if the budget has room
+    min_large_generations: int = 16  # that the budget needs room for
+    # An elite of 8 is no better on a CPU, where its scores cost the time of more samples.
+    elite: Mapping[str, int] = field(default_factory=lambda: {"cpu": 4, "cuda": 8})
+
+
+TUNING = SamplingEliteTuning()
 
 
 @dataclass(frozen=True)
 class SamplingEliteState:
-    """State: what has been learnt, the plans that taught it, and how many updates that took."""
+    """What was learnt, the plans it was learnt from, and the number of updates that took."""
 
     adaptation: Adaptation
     elite_set: EliteSet | None = None
@@ -45,92 +60,110 @@ class SamplingEliteState:
 
 
 @dataclass(frozen=True)
-class SamplingElite:
-    """Samples of one policy, whose tables learn from the best different plans of all generations
-    so far.
-    """
+class SamplingElite(Strategy[SamplingEliteState]):
+    """Samples of one policy, whose tables learn from the best distinct plans of all generations."""
+
+    needs: ClassVar[Needs] = Needs(tables=True)
 
     elite: int | None = None  # plans to learn from; None: 8, on a CPU 4
-    rate: float | None = (
-        # of Adam; None: the more updates the budget has room for, the slower
-        # (`default_learning_rate`)
-        None
-    )
-    population: int | None = (
-        None  # of a generation; None: 16, where an attempt is one rollout 64 or 256
-    )
+    rate: float | None = None  # of Adam; None: slower for larger budgets (`default_learning_rate`)
+    population: int | None = None  # of a generation; None: 16, or 64 or 256 of single rollouts
     temperature: float | None = None  # None: that of `CMAESElite`
 
     def __post_init__(self) -> None:
-        check_settings(1 if self.population is None else self.population, self.temperature)
-        if (self.elite is not None and self.elite < 1) or not (self.rate is None or self.rate >= 0):
-            raise InputError("sampling-elite needs an elite of at least 1 and a rate of at least 0")
+        population = 1 if self.population is None else self.population
+        check_settings(population, self.temperature)
+        is_elite = self.elite is None or self.elite >= 1
+        is_rate = self.rate is None or self.rate >= 0
+        if not is_elite or not is_rate:
+            least = "an elite of at least 1 and a rate of at least 0"
+            raise InputError(f"sampling-elite needs {least}")
 
     def init(self, task: Task) -> SamplingEliteState:
-        """Nothing learnt yet."""
+        """Return the state in which nothing is learnt yet."""
         return SamplingEliteState(EASEmb(rate=0.0).init_at_centre(task))
 
-    def step(
-        self, task: Task, state: SamplingEliteState
-    ) -> tuple[SamplingEliteState, Float[Tensor, "B K Z"], Rollouts]:
-        """One generation with what has been learnt so far, and one update from the best plans."""
-        learning = EASEmb(rate=0.0)
+    def step(self, task: Task, state: SamplingEliteState) -> Step:
+        """Try one generation with what was learnt so far, and learn from the best plans."""
+        learning = EASEmb(rate=0.0)  # every step sets the rate
         adaptation = state.adaptation
         updates = state.updates + 1
-        latents = task.policy.space.centre((task.count, self.generation(task)), task.device)
+        size = (task.count, self.generation(task))
+        latents = task.policy.space.centre(size, task.device)
         with torch.no_grad():
             memory = learning.tables(task, task.memory, adaptation.parameters)
-        rolled = task.rollout(
-            latents,
-            temperature_or_default(task, self.temperature, ELITE_TEMPERATURES),
-            memory=memory,
+        temperature = temperature_or_default(
+            task,
+            self.temperature,
+            ELITE_TUNING.temperatures,
         )
+        rolled = task.rollout(latents, temperature, memory=memory)
         elite_set = self.update_elite(task, state.elite_set, rolled)
-        adaptation.optimiser.rate = (
-            default_learning_rate(task, updates) if self.rate is None else self.rate
-        )
-        learning.update(task, adaptation, [elite_target(task, latents[:, :1], elite_set)])
-        return replace(state, elite_set=elite_set, updates=updates), latents, rolled
+        adaptation.optimiser.rate = self.learning_rate(task, updates)
+        target = elite_target(task, latents[:, :1], elite_set)
+        learning.update(task, adaptation, [target])
+        following = replace(state, elite_set=elite_set, updates=updates)
+        return Step(following, latents, rolled)
 
     def update_elite(self, task: Task, elite_set: EliteSet | None, rolled: Rollouts) -> EliteSet:
-        """The best different plans so far, among them one that was given, if the policy could
-        spell it (`led`).
+        """Return the best distinct plans so far.
+
+        A plan that was given is among them if the policy can learn from it.
         """
-        most = self.elite or ELITE[task.device.type]
-        found = cheapest_rollouts(rolled, most)
-        found = found if elite_set is None else elite_set.joined(found, most)
-        return found.joined(incumbent_set(task), most) if has_learnable_warm_start(task) else found
+        size = self.elite or TUNING.elite[task.device.type]
+        found = cheapest_rollouts(rolled, size)
+        if elite_set is not None:
+            found = elite_set.joined(found, size)
+        if has_learnable_warm_start(task):
+            found = found.joined(incumbent_set(task), size)
+        return found
+
+    def learning_rate(self, task: Task, updates: int) -> float:
+        """Return Adam's rate at an update."""
+        if self.rate is None:
+            return default_learning_rate(task, updates)
+        return self.rate
 
     def generation(self, task: Task) -> int:
-        """Latents of a generation, all of them the same one."""
+        """Return the number of latents of a generation, which are all the same one."""
         if self.population or task.starts.shape[1] > 1:
             return self.population or 16
         limit = task.account.limit
-        many = task.device.type == "cuda" and (limit is None or limit >= MANY * LARGE)
-        return LARGE if many else GENERATION
+        needed = TUNING.min_large_generations * TUNING.large_generation
+        if task.device.type == "cuda" and (limit is None or limit >= needed):
+            return TUNING.large_generation
+        return TUNING.generation
 
-    @property
-    def rehearsal(self) -> "tuple[AlternatingSizes, int]":
-        """A generation of either size, since kernels differ by it, and attempts for that."""
-        return AlternatingSizes(self), GENERATION + LARGE
+    def warm_up(self, task: Task) -> WarmUp:
+        """Return a search with both sizes of a generation, and the attempts it needs.
+
+        A GPU's kernels differ by size.
+        """
+        attempts = TUNING.generation + TUNING.large_generation
+        return WarmUp(AlternatingSizes(self), attempts)
 
 
 @dataclass(frozen=True)
-class AlternatingSizes:
-    """A rehearsal: the search with small and large generations in turns, where an attempt is one
-    rollout.
+class AlternatingSizes(Strategy[SamplingEliteState]):
+    """A warm-up run: the search with small and large generations in turns.
+
+    Sizes alternate only where an attempt is one rollout.
     """
+
+    needs: ClassVar[Needs] = SamplingElite.needs
 
     search: SamplingElite
 
     def init(self, task: Task) -> SamplingEliteState:
-        """As the search itself."""
+        """Return the first state of the search itself."""
         return self.search.init(task)
 
-    def step(
-        self, task: Task, state: SamplingEliteState
-    ) -> tuple[SamplingEliteState, Float[Tensor, "B K Z"], Rollouts]:
-        """The next size."""
-        size = self.search.population or (GENERATION, LARGE)[state.updates % 2]
-        one = self.search if task.starts.shape[1] > 1 else replace(self.search, population=size)
-        return one.step(task, state)
+    def step(self, task: Task, state: SamplingEliteState) -> Step:
+        """Try a generation of the next size."""
+        search = self.search
+        if task.starts.shape[1] > 1:
+            return search.step(task, state)
+        sizes = (TUNING.generation, TUNING.large_generation)
+        size = search.population or sizes[state.updates % 2]
+        one_size = replace(search, population=size)
+        return one_size.step(task, state)

@@ -1,10 +1,12 @@
-"""Simulation-guided beam search, alone and in turns with active search (spec 4.6).
+"""Simulation-guided beam search (Choo et al. 2022), alone and in turns with active search.
 
-A node of the beam is the beginning of a sequence together with a known end. At each depth the
-likeliest other actions of every node are completed greedily, and the nodes with the cheapest known
-ends go on. Every completion counts as one trajectory, although part of it was given; as many as
-there are starts make an attempt. The published search forgets the ends of the first nodes and tries
-their likeliest action again; here they are kept, and one more action is tried.
+A node of the beam is the prefix of a sequence together with a known completion. At each depth the
+likeliest other actions of every node are completed greedily. The nodes with the cheapest
+completions remain. Every completion counts as one trajectory, although its prefix was given; an
+attempt has as many trajectories as the instance has starts.
+
+The published search forgets the completions of the first nodes and tries their likeliest action
+again. Here they are kept, and one more action is tried.
 """
 
 from dataclasses import dataclass, replace
@@ -15,21 +17,23 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from rhumbline.decoding import Prefixes, Rollouts, next_logits
+from rhumbline.domain import ActiveSearchRates, SearchDefaults
 from rhumbline.errors import InputError
-from rhumbline.search.strategies.eas import Adaptation, EASLay, EASRates
-from rhumbline.search.strategy import require_single_decoder
+from rhumbline.search.strategies.eas import Adaptation, EASLay
+from rhumbline.search.strategy import Needs, Step, Strategy
 from rhumbline.search.task import Task
 
 
 @dataclass(frozen=True)
 class Beam:
-    """Nodes of all rows; `depth` actions of each sequence are settled. A node of infinite cost
-    is a gap.
+    """The nodes of all rows, with `depth` actions of each sequence fixed.
+
+    A node of infinite cost is a gap.
     """
 
     cost: Float[Tensor, "R W"]
     actions: Int[Tensor, "R W T"]
-    state: Any  # after the settled actions
+    state: Any  # after the fixed actions
     latents: Float[Tensor, "R 1 Z"]
     memory: Any
     width: int
@@ -37,210 +41,284 @@ class Beam:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to decide."""
+        """Return whether nothing is left to decide."""
         return self.depth >= self.actions.shape[2]
 
 
 @dataclass(frozen=True)
 class BeamSettings:
-    """Settings that both searches share."""
+    """Settings that both searches share. None takes the default of the problem's domain."""
 
-    USUAL: ClassVar[dict[str, tuple[int, int]]] = {"tsp": (10, 10), "cvrp": (4, 4)}  # as published
-
-    width: int | None = None  # nodes in the beam; None: 10 (tsp) or 4 (cvrp)
-    branch: int | None = (
-        None  # actions of each node, the one already known included; None: the same numbers
-    )
+    width: int | None = None  # nodes in the beam; None: 10 (TSP) or 4 (CVRP), as published
+    branch: int | None = None  # actions of each node, the known one included; None: as `width`
 
     def __post_init__(self) -> None:
-        if not (self.width is None or self.width >= 1) or not (
-            self.branch is None or self.branch >= 2
-        ):
+        has_width = self.width is None or self.width >= 1
+        has_branch = self.branch is None or self.branch >= 2
+        if not has_width or not has_branch:
             raise InputError("a beam needs a width of at least 1 and a branch of at least 2")
 
     def sizes(self, task: Task) -> tuple[int, int]:
-        """Width and branch, or what is usual for the problem."""
-        require_single_decoder(task)
-        width, branch = self.USUAL.get(task.problem.name, self.USUAL["cvrp"])
+        """Return width and branch, or the defaults of the problem."""
+        width, branch = task.domain.search.beam
         return self.width or width, self.branch or branch
 
 
 @dataclass(frozen=True)
-class SGBS(BeamSettings):
-    """Beam search at the centre of the latent space. With budget left it begins again with twice
-    the nodes.
-    """
+class SGBS(BeamSettings, Strategy[int | Beam]):
+    """Beam search at the centre of the latent space, with twice the nodes at each repetition."""
+
+    needs: ClassVar[Needs] = Needs(single_decoder=True)
 
     def init(self, task: Task) -> int | Beam:
-        """The width of the first beam."""
-        return self.sizes(task)[0]
+        """Return the width of the first beam."""
+        width, _ = self.sizes(task)
+        return width
 
-    def step(
-        self, task: Task, state: int | Beam
-    ) -> tuple[int | Beam, Float[Tensor, "B K Z"], Rollouts]:
-        """One depth of the beam, or the greedy rollouts with which it begins."""
-        deeper = deepen_beam(task, state, self.sizes(task)[1]) if isinstance(state, Beam) else None
-        if deeper:
-            return deeper
-        width = 2 * state.width if isinstance(state, Beam) else state
-        latents = task.policy.space.centre((len(task.starts), 1), task.device)
+    def step(self, task: Task, state: int | Beam) -> Step:
+        """Search one depth of the beam, or make the greedy rollouts with which it starts."""
+        _, branch = self.sizes(task)
+        if isinstance(state, Beam):
+            deeper = deepen_beam(task, state, branch)
+            if deeper:
+                return Step(*deeper)
+            width = 2 * state.width
+        else:
+            width = state
+        size = (len(task.starts), 1)
+        latents = task.policy.space.centre(size, task.device)
         rolled = task.rollout_each_copy(latents, 0.0)
-        return (
-            start_beam(task, rolled, latents, task.memory, width),
-            latents[:: task.copies],
-            task.best_of_copies(rolled),
+        beam = start_beam(
+            task,
+            rolled,
+            latents,
+            task.memory,
+            width,
         )
+        return Step(beam, latents[:: task.copies], task.best_of_copies(rolled))
 
 
 @dataclass(frozen=True)
 class SGBSEASState:
-    """State of the combined search."""
+    """The state of active search, and the beam under way."""
 
     adaptation: Adaptation
     beam: Beam | None = None
 
 
 @dataclass(frozen=True)
-class SGBSEAS(BeamSettings):
-    """In turns: one update of active search with a layer, then a beam from the best starts of
-    what it sampled.
-    """
+class SGBSEAS(BeamSettings, Strategy[SGBSEASState]):
+    """In turns: one update of active search with a layer, then a beam from its best samples."""
 
-    layered: ClassVar[bool] = EASLay.layered
+    needs: ClassVar[Needs] = EASLay.needs
 
-    rate: float | None = None  # None: 0.000815 (tsp) or 0.00041 (cvrp)
-    imitation: float | None = None  # None: 0.006 (tsp) or 0.01 (cvrp)
+    rate: float | None = None  # None: 0.000815 (TSP) or 0.00041 (CVRP)
+    imitation: float | None = None  # None: 0.006 (TSP) or 0.01 (CVRP)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.learning  # which refuses wrong settings
+        _ = self.learning  # refuses wrong settings
 
     @property
     def learning(self) -> "CombinedEASLay":
-        """The active search."""
+        """Return the active search."""
         return CombinedEASLay(passes=1, rate=self.rate, imitation=self.imitation)
 
     def init(self, task: Task) -> SGBSEASState:
-        """A layer that changes nothing, and no beam."""
-        self.sizes(task)
+        """Return a layer that changes nothing, and no beam."""
         return SGBSEASState(self.learning.init(task))
 
-    def step(
-        self, task: Task, state: SGBSEASState
-    ) -> tuple[SGBSEASState, Float[Tensor, "B K Z"], Rollouts]:
-        """One depth of the beam, or one update."""
+    def step(self, task: Task, state: SGBSEASState) -> Step:
+        """Search one depth of the beam, or make one update."""
         width, branch = self.sizes(task)
-        deeper = deepen_beam(task, state.beam, branch) if state.beam else None
-        if deeper:
-            return replace(state, beam=deeper[0]), deeper[1], deeper[2]
-        latents, rolled = self.learning.sample_and_update(task, state.adaptation)
-        memory = self.learning.tables(
-            task, task.memory, tuple(p.detach() for p in state.adaptation.parameters)
+        if state.beam:
+            deeper = deepen_beam(task, state.beam, branch)
+            if deeper:
+                beam, latents, rolled = deeper
+                return Step(replace(state, beam=beam), latents, rolled)
+        adaptation = state.adaptation
+        latents, rolled = self.learning.sample_and_update(task, adaptation)
+        parameters = tuple(p.detach() for p in adaptation.parameters)
+        memory = self.learning.tables(task, task.memory, parameters)
+        beam = start_beam(
+            task,
+            rolled,
+            latents[:, :1],
+            memory,
+            width,
         )
-        beam = start_beam(task, rolled, latents[:, :1], memory, width)
-        return replace(state, beam=beam), latents[:: task.copies], task.best_of_copies(rolled)
+        following = replace(state, beam=beam)
+        original = latents[:: task.copies]
+        return Step(following, original, task.best_of_copies(rolled))
 
 
 @dataclass(frozen=True)
 class CombinedEASLay(EASLay):
-    """Active search with the constants of the combination; rates are a tenth of the published
-    ones, as in `EASLay`.
+    """Active search with the constants of the combination.
+
+    The rates are a tenth of the published ones, as in `EASLay`.
     """
 
-    USUAL: ClassVar[dict[str, EASRates]] = {
-        "tsp": EASRates(0.000815, 0.006),
-        "cvrp": EASRates(0.00041, 0.01),
-    }
+    def default_rates(self, defaults: SearchDefaults) -> ActiveSearchRates:
+        """Return those of `sgbs-eas`."""
+        return defaults.sgbs_eas
 
 
 def start_beam(
     task: Task, rolled: Rollouts, latents: Float[Tensor, "R 1 Z"], memory: Any, width: int
 ) -> Beam:
-    """The nodes of the cheapest rollouts; beside a single one a gap, lest its state look like
-    what nodes share.
+    """Return the nodes of the cheapest rollouts.
+
+    A single node gets a gap beside it. With one node, its state could not be distinguished from
+    the tensors that all nodes share (`advance_nodes`).
     """
-    cost, order = (x[:, :width] for x in rolled.cost.flatten(1).sort(dim=1, stable=True))
+    cost = rolled.cost.flatten(1)
+    cost, order = cost.sort(dim=1, stable=True)
+    cost = cost[:, :width]
+    order = order[:, :width]
     if cost.shape[1] < min(width, 2):
-        cost = torch.cat([cost, torch.full_like(cost, torch.inf)], dim=1)
+        gap = torch.full_like(cost, torch.inf)
+        cost = torch.cat([cost, gap], dim=1)
         order = order.repeat(1, 2)
     actions = gather_nodes(rolled.actions.flatten(1, 2), order)
-    state = task.problem.reset(task.batch, actions[..., 0].long())
-    return Beam(cost, actions, state, latents, memory, width)
+    first = actions[..., 0].long()
+    return Beam(
+        cost=cost,
+        actions=actions,
+        state=task.problem.reset(task.batch, first),
+        latents=latents,
+        memory=memory,
+        width=width,
+    )
 
 
 def gather_nodes(
     x: Shaped[Tensor, "R W *rest"], order: Int[Tensor, "R w"]
 ) -> Shaped[Tensor, "R w *rest"]:
-    """Rows in another order."""
-    index = order.view(*order.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:])
+    """Return the nodes of each row in another order."""
+    shape = order.shape
+    rest = x.shape[2:]
+    trailing = [1] * len(rest)
+    index = order.view(*shape, *trailing)
+    index = index.expand(-1, -1, *rest)
     return x.gather(1, index)
 
 
 def advance_nodes(
     task: Task, state: Any, order: Int[Tensor, "R w"], action: Int[Tensor, "R w"]
 ) -> Any:
-    """The states of some nodes after one more action; what all nodes of a row have in common
-    stays as it is.
+    """Return the states of some nodes after one more action.
+
+    Tensors that all nodes of a row share, of size 1 along the nodes, stay as they are.
     """
-    return task.problem.step(
-        state.map(lambda x: x if x.shape[1] == 1 else gather_nodes(x, order)), action.long()
-    )
+
+    def select(x: Tensor) -> Tensor:
+        is_shared = x.shape[1] == 1
+        return x if is_shared else gather_nodes(x, order)
+
+    return task.problem.step(state.map(select), action.long())
 
 
 def deepen_beam(
     task: Task, beam: Beam, branch: int
 ) -> tuple[Beam, Float[Tensor, "B K Z"], Rollouts] | None:
-    """The beam after the next depth at which a node has a choice; None if there is none any
-    more.
-    """
-    while not beam.finished and not task.problem.finished(beam.state):
+    """Search the next depth at which a node has a choice; return None if there is none left."""
+    problem = task.problem
+    while not beam.finished and not problem.finished(beam.state):
         action, valid = child_actions(task, beam, branch)
         if valid.any():
-            cost, actions = task.complete(beam.latents, child_prefixes(beam, action), beam.memory)
-            deeper = select_nodes(
-                task, beam, cost.masked_fill(~valid.flatten(1), torch.inf), actions
-            )
-            return (
-                deeper,
-                beam.latents[:: task.copies],
-                task.best_of_copies(Rollouts(cost[:, None], actions[:, None])),
-            )
-        state = task.problem.step(beam.state, beam.actions[..., beam.depth].long())
-        beam = replace(beam, state=state, depth=beam.depth + 1)
+            return complete_children(task, beam, action, valid)
+        known = beam.actions[..., beam.depth].long()
+        beam = replace(
+            beam,
+            state=problem.step(beam.state, known),
+            depth=beam.depth + 1,
+        )
     return None
+
+
+def complete_children(
+    task: Task, beam: Beam, action: Int[Tensor, "R W G"], valid: Bool[Tensor, "R W G"]
+) -> tuple[Beam, Float[Tensor, "B K Z"], Rollouts]:
+    """Complete every child greedily, and return the next nodes and what was tried."""
+    prefixes = child_prefixes(beam, action)
+    cost, actions = task.complete(beam.latents, prefixes, beam.memory)
+    is_gap = ~valid.flatten(1)
+    known_cost = cost.masked_fill(is_gap, torch.inf)
+    deeper = select_nodes(
+        task,
+        beam,
+        known_cost,
+        actions,
+    )
+    rolled = Rollouts(cost[:, None], actions[:, None])
+    original = beam.latents[:: task.copies]
+    best = task.best_of_copies(rolled)
+    return deeper, original, best
 
 
 def child_actions(
     task: Task, beam: Beam, branch: int
 ) -> tuple[Int[Tensor, "R W G"], Bool[Tensor, "R W G"]]:
-    """The likeliest actions of each node besides that of its known end, and which of them are
-    real.
-    """
+    """Return the likeliest actions of each node besides the known one, and which are real."""
     known = beam.actions[..., beam.depth].long()[..., None]
-    logits = next_logits(task.problem, task.policy, beam.latents, beam.state, beam.memory)
-    score, action = logits.scatter(2, known, -torch.inf).sort(dim=2, descending=True, stable=True)
-    valid = score.isfinite() & beam.cost.isfinite()[..., None]
-    most = min(branch - 1, int(valid.sum(2).max()))
-    return torch.where(valid, action, known)[..., :most], valid[..., :most]
+    logits = next_logits(
+        task.problem,
+        task.policy,
+        beam.latents,
+        beam.state,
+        beam.memory,
+    )
+    others = logits.scatter(2, known, -torch.inf)
+    score, action = others.sort(
+        dim=2,
+        descending=True,
+        stable=True,
+    )
+    is_node = beam.cost.isfinite()[..., None]
+    valid = score.isfinite() & is_node
+    available = int(valid.sum(2).max())
+    most = min(branch - 1, available)
+    action = torch.where(valid, action, known)
+    return action[..., :most], valid[..., :most]
 
 
 def child_prefixes(beam: Beam, action: Int[Tensor, "R W G"]) -> Prefixes:
-    """Every node with every one of its actions."""
-    sequences = beam.actions.long().repeat_interleave(action.shape[2], dim=1)
+    """Return the prefix of every node, followed by each of its actions."""
+    children = action.shape[2]
+    sequences = beam.actions.long()
+    sequences = sequences.repeat_interleave(children, dim=1)
     sequences[..., beam.depth] = action.flatten(1)
-    return Prefixes(sequences, torch.full_like(sequences[..., 0], beam.depth + 1))
+    length = torch.full_like(
+        sequences[..., 0],
+        beam.depth + 1,
+    )
+    return Prefixes(sequences, length)
 
 
 def select_nodes(
     task: Task, beam: Beam, cost: Float[Tensor, "R C"], actions: Int[Tensor, "R C T"]
 ) -> Beam:
-    """The cheapest of the nodes, carried on along their known ends, and of their children."""
+    """Return the cheapest of the nodes, one step further along their completions, and children."""
     nodes = beam.cost.shape[1]
-    each = cost.shape[1] // beam.cost.shape[1]
-    best, order = torch.cat([beam.cost, cost], dim=1).sort(dim=1, stable=True)
+    children_each = cost.shape[1] // nodes
+    costs = torch.cat([beam.cost, cost], dim=1)
+    best, order = costs.sort(dim=1, stable=True)
     best = best[:, : beam.width]
     order = order[:, : beam.width]
-    kept = gather_nodes(torch.cat([beam.actions, actions.to(beam.actions.dtype)], dim=1), order)
-    parent = torch.where(order < nodes, order, (order - nodes) // each)
-    state = advance_nodes(task, beam.state, parent, kept[..., beam.depth])
-    return replace(beam, cost=best, actions=kept, state=state, depth=beam.depth + 1)
+    children = actions.to(beam.actions.dtype)
+    candidates = torch.cat([beam.actions, children], dim=1)
+    kept = gather_nodes(candidates, order)
+    parent = torch.where(
+        order < nodes,
+        order,
+        (order - nodes) // children_each,
+    )
+    action = kept[..., beam.depth]
+    return replace(
+        beam,
+        cost=best,
+        actions=kept,
+        state=advance_nodes(task, beam.state, parent, action),
+        depth=beam.depth + 1,
+    )

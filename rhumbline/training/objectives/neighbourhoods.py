@@ -26,8 +26,9 @@ def resample_neighbourhoods(
     joint = len(plan) * parallel.world_size()
     shape = (joint, count, 2)
     uniforms = torch.rand(shape, generator=step.rng, device=plan.device)
+    make_prefixes = step.domain.require("neighbourhoods", "objective.parts")
     prefixes = neighbourhood_prefixes(
-        step.problem.name,
+        make_prefixes,
         step.batch.xy,
         plan.long(),
         parallel.share(uniforms),

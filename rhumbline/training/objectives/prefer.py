@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
+from rhumbline.problems.costs import shift_cost
 from rhumbline.training.config import TrainConfig, names_with
 from rhumbline.training.objectives.neighbourhoods import resample_neighbourhoods
 from rhumbline.training.objectives.objective import TrainingObjective, TrainingStep
@@ -264,7 +265,7 @@ def compare_rollouts(
     if symmetric is None:
         return Targets(latents, rollouts.actions.flatten(1, 2), cost.flatten(1), count, samples)
     best = rollouts.cost.amin(2, keepdim=True)
-    is_better = symmetric.cost < best - TIE_TOLERANCE * best.abs()
+    is_better = symmetric.cost < shift_cost(best, -TIE_TOLERANCE)
     cost = torch.cat([cost, symmetric.cost.masked_fill(~is_better, torch.nan)], 2)
     actions = torch.cat([rollouts.actions, symmetric.actions], 2)
     return Targets(

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from rhumbline.decoding import unmark_actions
+from rhumbline.problems.costs import shift_cost
 from rhumbline.record import Record
 
 # Relative difference up to which two costs, of either sign, tie. The cost of a tour and of its
@@ -85,8 +86,7 @@ def find_winners(cost: Float[Tensor, "B K S"]) -> tuple[Int[Tensor, "B S"], Bool
     See Chalumeau et al. 2023, eq. 1 and appendix F (ties). A single latent never ties.
     """
     best, winner = cost.min(1)
-    limit = best + TIE_TOLERANCE * best.abs()
-    is_best = cost <= limit[:, None]
+    is_best = cost <= shift_cost(best[:, None], TIE_TOLERANCE)
     is_tied = is_best.sum(1) > 1
     if cost.shape[1] == 1:
         return winner, torch.ones_like(is_tied)

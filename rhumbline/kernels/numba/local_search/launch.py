@@ -4,6 +4,7 @@ Each kernel is compiled when it is first needed, and stored on disk if possible.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -12,10 +13,20 @@ import numpy as np
 from numba import njit
 from numba.core.compiler_lock import global_compiler_lock
 
-NEIGHBOURS = 16  # nodes that a move may join a node to
-TOLERANCE = 1e-10  # of the largest distance: an apparent gain below it is rounding
 UNLIMITED = 2**62  # moves
-MIN_KICKED_SIZE = 8  # cities
+
+
+@dataclass(frozen=True)
+class MoveTuning:
+    """Settings of the moves."""
+
+    neighbours: int = 16  # nodes that a move may join a node to
+    # Of the largest distance: an apparent gain below it is rounding.
+    relative_tolerance: float = 1e-10
+    min_kicked_cities: int = 8  # smaller tours are not kicked
+
+
+TUNING = MoveTuning()
 
 KERNELS = {  # module, function and the name of its signature
     "tsp": ("local_search.tour_moves", "improve_tour", "SIGNATURE"),
@@ -44,7 +55,7 @@ def load_kernel(name: str) -> Callable[..., Any]:
             return njit(signature, **options)(source)
 
 
-def nearest_nodes(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
+def nearest_nodes(distance: np.ndarray, count: int = TUNING.neighbours) -> np.ndarray:
     """Return the nearest nodes of each node, [N, count] at most, in order; ties by number."""
     size = len(distance)
     infinite = np.full(size, np.inf)
@@ -55,7 +66,7 @@ def nearest_nodes(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
     return near.astype(np.int32)
 
 
-def nearest_customers(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
+def nearest_customers(distance: np.ndarray, count: int = TUNING.neighbours) -> np.ndarray:
     """Return the nearest customers of each customer; the row of the depot has no meaning."""
     customers = distance[1:, 1:]
     near = nearest_nodes(customers, count)
@@ -67,7 +78,7 @@ def nearest_customers(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarr
 def improvement_tolerance(distance: np.ndarray) -> float:
     """Return the least change that counts as an improvement."""
     largest = float(distance.max(initial=0.0))
-    return TOLERANCE * largest
+    return TUNING.relative_tolerance * largest
 
 
 def shorten_tour(
@@ -114,7 +125,7 @@ def kick_and_shorten_tour(
     and the number of kicks that shortened it.
     """
     size = len(order)
-    if size < MIN_KICKED_SIZE:
+    if size < TUNING.min_kicked_cities:
         return list(order), 0
     tour = np.asarray(order, dtype=np.int32)
     place = np.empty(size, np.int32)

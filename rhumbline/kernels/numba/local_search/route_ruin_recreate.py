@@ -21,9 +21,9 @@ from rhumbline.kernels.numba.local_search.tour_moves import draw, step
 
 REMOVED = 10.0  # customers at a time, on average
 LONGEST = 10.0  # string of them
-SPLITS = 2  # one in so many strings leaves customers in its middle where they are ...
-LARGER = 100  # ... one more of them each time in so many
-BLINK = 100  # one in so many better places is not seen
+SPLITS = 2  # one in SPLITS strings leaves customers in its middle where they are ...
+LARGER = 100  # ... one more of them each time, in one of LARGER draws
+BLINK = 100  # one in BLINK better places is skipped
 ORDERS = 11  # of these four are random, four by demand, two the farthest first and one the nearest
 NOW, BEST = range(2)  # in `costs`
 NOWHERE = -1
@@ -259,7 +259,7 @@ def note_best(plan, best):
 def search_routes(
     distance, near, demand, capacity, plan, saved, best, scratch, random, costs, temperature, tolerance, most
 ):  # fmt: skip
-    """Ruin and recreate so many times (`most`) at a temperature; whether the best plan has changed.
+    """Ruin and recreate up to `most` times at a temperature; return whether the best plan has changed.
 
     `plan` are rows and their lengths, and what `link` notes of them. `saved` is room for rows, `best` the best plan so
     far, `costs` those of both, `near` the customers nearest to each. Less than `tolerance` below the best is no better.

@@ -28,10 +28,10 @@ def set_heads(duration, before, behind, previous, following, head, due, order):
 
     Nobody is ever due, and there is room behind the last, so that nothing here depends on what is hard to foresee.
     """
-    nobody, filled, at = len(duration) - 1, 0, 0
-    due[nobody] = NEVER
-    for o in range(nobody):
-        due[o] = (before[o] != nobody) + (previous[o] != nobody)
+    sentinel, filled, at = len(duration) - 1, 0, 0
+    due[sentinel] = NEVER
+    for o in range(sentinel):
+        due[o] = (before[o] != sentinel) + (previous[o] != sentinel)
         order[filled] = o
         filled += due[o] == 0
     while at < filled:
@@ -44,7 +44,7 @@ def set_heads(duration, before, behind, previous, following, head, due, order):
         order[filled] = following[o]
         filled += due[following[o]] == 0
         at += 1
-    return filled == nobody
+    return filled == sentinel
 
 
 @step
@@ -69,18 +69,18 @@ def is_next(o, end, duration, head, tail, makespan):
 @step
 def critical_path(duration, behind, following, head, tail, makespan, path, random):
     """One longest path, taken at random where several go on; how many operations it has."""
-    nobody = len(duration) - 1
-    length, seen, here = 0, 0, nobody
-    for o in range(nobody):
+    sentinel = len(duration) - 1
+    length, seen, here = 0, 0, sentinel
+    for o in range(sentinel):
         if head[o] == 0 and duration[o] + tail[o] == makespan:
             seen += 1
             here = o if draw(random, seen) == 0 else here
-    while here != nobody:
+    while here != sentinel:
         path[length] = here
         length += 1
         end, one, two = head[here] + duration[here], behind[here], following[here]
-        here = one if is_next(one, end, duration, head, tail, makespan) else nobody
-        if is_next(two, end, duration, head, tail, makespan) and (here == nobody or draw(random, 2) == 0):
+        here = one if is_next(one, end, duration, head, tail, makespan) else sentinel
+        if is_next(two, end, duration, head, tail, makespan) and (here == sentinel or draw(random, 2) == 0):
             here = two
     return length
 
@@ -217,13 +217,13 @@ def perform(previous, following, path, source, target, segment, size):
     ahead, last = previous[path[low]], following[path[high]]
     for k in range(size):
         o = segment[k]
-        previous[o], following[ahead] = ahead, o  # whoever comes behind nobody is never asked for
+        previous[o], following[ahead] = ahead, o  # the successor of the sentinel is never read
         ahead = o
     following[ahead], previous[last] = last, ahead
 
 
 def search_shop(shop, links, times, scratch, until, slot, best, random, state, ban, most):
-    """Up to so many moves from the present orders; those made, fewer if no move is left, -1 if orders contradict.
+    """Up to `most` moves from the present orders; those made, fewer if no move is left, -1 if orders contradict.
 
     `shop` are durations and neighbours in the jobs; `links` those on the machines; `times` heads and tails;
     `until` says to when one operation may not come before another, that with a `slot` on its machine. `best` gets the

@@ -199,7 +199,7 @@ def kick(order, place, scratch, queue, waiting, state, random):
 
 
 def kick_tour(distance, near, order, place, segment, queue, waiting, state, tolerance, best, scratch, random, kicks):
-    """Iterated local search: so many kicks of a local optimum, each improved again and kept unless it is longer.
+    """Iterated local search: `kicks` kicks of a local optimum, each improved again and kept unless it is longer.
 
     `order` and `best` are the same tour before and after; the number of kicks that made it shorter.
     """

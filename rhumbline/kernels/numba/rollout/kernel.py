@@ -170,7 +170,7 @@ def begin(size, query_shift, pointer_shift, latent, last, fixed, preference, mas
 
 @step
 def admit(demand, size, left, waiting, last, mask):
-    """Open the customers that fit, and the depot unless the vehicle is there while somebody waits.
+    """Open the customers that fit, and the depot unless the vehicle is there while customers wait.
 
     Says whether any vehicle is still under way.
     """
@@ -265,7 +265,7 @@ def tiles(vehicles: bool) -> Callable[..., None]:
                     if t < imposed[place[i]]:
                         following[i] = actions[place[i] * horizon + t]
                     node = following[i]
-                    mask[node * LANES + i] = GONE  # a depot's is set anew
+                    mask[node * LANES + i] = GONE  # a depot's is set again
                     if vehicles:
                         left[i] = left[i] - demand[node] if node > 0 else capacity[b]
                         waiting[i] -= node > 0

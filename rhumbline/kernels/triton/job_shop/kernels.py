@@ -308,7 +308,7 @@ def jssp_rollout_kernel(
                 latent, unit, bound_unit, scale, sharpness, seed, (r % S) * T + t, attempt, instance, J, C, R, JP,
                 D, H, PART, GREEDY, DT, PREC,
             )  # fmt: skip
-            # Scores that are not numbers hit nobody: then the one that ends first, so that all addresses stay valid.
+            # Scores that are not numbers hit no job: then take the one that ends first, to keep all addresses valid.
             action = tl.where(of_job(allowed.to(tl.int32), wanted, JP) > 0, wanted, action)
         tl.store(ACTION + t.to(tl.int64) * (K * S) + r, action.to(tl.int16), mask=valid & going)
         jobs_state, machines_state = placed(

@@ -46,7 +46,7 @@ def pick(
         value = -20.0 / (tl.exp2(logits[c]) + 1.0)  # 10 tanh - 10
         squashed = squashed + (tl.where(logits[c] < 0.5 * CLOSED, CLOSED, value),)
     if GREEDY:
-        return best_column(squashed, C, W)[1], uniform  # nobody asks for a probability then
+        return best_column(squashed, C, W)[1], uniform  # no probability is needed then
     else:
         top = tl.zeros_like(uniform)
         if not WARM:  # cold weights would all vanish

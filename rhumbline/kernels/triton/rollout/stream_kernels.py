@@ -121,7 +121,7 @@ def drawn(
             top = higher
     if not GREEDY:
         # Sums of one order only are compared with one another, and only open columns count as hit: rounding may choose
-        # a neighbour of the right column, but nobody who is closed.
+        # a neighbour of the right column, but none that is closed.
         limit = uniform * (total * BELOW_ONE)
         below = tl.zeros_like(uniform)
         best = tl.zeros_like(row) - 1
@@ -167,7 +167,7 @@ def tsp_stream_kernel(
     home = last < 0
     tl.store(ACTION + r, first.to(tl.int16), mask=valid)
     begin = 1
-    if GIVEN:  # nobody looks at what has been seen before the first decision
+    if GIVEN:  # nothing that was seen is read before the first decision
         begin = imposed_on_all(LENGTH, r)
         for t in range(1, begin):
             tl.store(SEEN + r * NP + last, tl.full([M], 1, tl.int8), mask=valid)
@@ -231,10 +231,10 @@ def cvrp_stream_kernel(
             last = imposed(ACTION, LENGTH, step, R, r, last)
             left, waiting = cvrp_step(DEMAND, last, capacity, left, waiting)
             x, y, cost = gone_to(XY, last, x, y, cost)
-    while (t < T) & (tl.max(waiting + last, 0) > 0):  # until every vehicle is home and nobody waits
+    while (t < T) & (tl.max(waiting + last, 0) > 0):  # until every vehicle is home and no customer waits
         tl.store(SEEN + r * NP + last, tl.full([M], 1, tl.int8), mask=valid)  # the depot's byte is never looked at
         tl.debug_barrier()
-        home = (last > 0) | (waiting == 0)  # the depot is open unless the vehicle is there while somebody waits
+        home = (last > 0) | (waiting == 0)  # the depot is open unless the vehicle is there while customers wait
         heads = heads_of(
             KEY, VALUE, QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, SEEN, DEMAND, r, latent, latent, last, left, home,
             N, NP, True, W, H, D, DT, PREC,

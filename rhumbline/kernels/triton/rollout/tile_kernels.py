@@ -152,7 +152,7 @@ def glimpse_logits(
     """Pointer scores [M, W] of each part, times 2 log2(e); closed nodes are far below any other.
 
     QUERY holds, at `row`, what never changes during a rollout; `closed` is a tile or words, as `served_first` makes
-    them. Logits begin with the mask, so that nobody needs it after them. With several parts, all heads see one part
+    them. Logits begin with the mask, so that it is not needed after them. With several parts, all heads see one part
     before they see the next: one part of the mask is in use at a time, and logits are needed only when attention is
     over.
     """
@@ -343,8 +343,8 @@ def cvrp_rollout_kernel(
             words = words_too(words, last, WORDS)
             x, y, cost = gone_to(XY, last, x, y, cost)
         served = served_by(words, C, W)
-    while (t < T) & (tl.max(waiting + last, 0) > 0):  # until every vehicle is home and nobody waits
-        # The depot is open unless the vehicle is there while somebody waits.
+    while (t < T) & (tl.max(waiting + last, 0) > 0):  # until every vehicle is home and no customer waits
+        # The depot is open unless the vehicle is there while customers wait.
         depot = tl.where((last == 0) & (waiting > 0), CLOSED, 0.0)
         served, closed = closed_now(served, DEMAND, left, depot, N, C, W)
         logits = glimpse_logits(

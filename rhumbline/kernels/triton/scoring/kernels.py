@@ -23,7 +23,7 @@ TSP = tl.constexpr(0)
 CVRP = tl.constexpr(1)
 NEVER = tl.constexpr(32767)  # later than any step; steps are int16
 
-# Triton compiles a kernel anew for numbers that are 1 or multiples of 16: seconds each, in the middle of a search that
+# Triton compiles a kernel again for numbers that are 1 or multiples of 16: seconds each, in the middle of a search that
 # scores a plan or sixteen of them. The machine code is the same but for a single chunk, which saves a few instructions.
 compiled = partial(
     triton.jit, do_not_specialize=["R", "pc_groups", "pc_share"], do_not_specialize_on_alignment=["splits"]

@@ -1,0 +1,81 @@
+"""Scores of given plans with all gradients, forward and backward: fused kernels and plain torch.
+
+    python benchmarks/micro/scoring.py [--instances 256] [--plans 50] [--problems tsp cvrp]
+
+Both engines take the same tables; the encoder is not included. Plain torch works on slices of the
+instances that fit the memory. Without a GPU only plain torch is timed.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from harness import Harness, Work, load_or_make_policy, make_parser
+
+from rhumbline.decoding import log_prob, rollout
+from rhumbline.problems import PROBLEMS
+
+SLICE = 32  # instances of plain torch at a time: masks and logits of all steps are gigabytes
+
+
+@dataclass(frozen=True)
+class SampledPlans:
+    """Plans that are scored, and what they are scored with."""
+
+    policy: Any
+    batch: Any
+    memory: Any
+    latents: torch.Tensor
+    actions: torch.Tensor
+
+
+def sample_plans(harness: Harness, name: str, size: int, shape: tuple[int, int]) -> SampledPlans:
+    """Sample plans of random instances from as many starts."""
+    count, plans = shape
+    problem = PROBLEMS[name]
+    policy = load_or_make_policy(name, harness.device)
+    batch = problem.sample(count, size, torch.Generator().manual_seed(1)).to(harness.device)
+    latents = policy.space.centre((count, 1), harness.device)
+    starts = problem.starts(batch)[:, :plans]
+    with torch.no_grad(), torch.autocast(harness.device.type, torch.bfloat16, harness.on_gpu):
+        memory = policy.encode(batch)
+    rolled = rollout(problem, policy, batch, latents, starts, seed=1, memory=memory)
+    return SampledPlans(policy, batch, memory, latents, rolled.actions[:, 0])
+
+
+def compute_gradients(sampled: SampledPlans, engine: Any, instances: int, autocast: bool) -> None:
+    """Score all plans and differentiate, a slice of the instances at a time."""
+    problem = PROBLEMS[sampled.policy.problem]
+    device = sampled.latents.device.type
+    for at in range(0, len(sampled.actions), instances):
+        rows = slice(at, at + instances)
+        tables = sampled.memory[rows].map(lambda x: x.detach().requires_grad_())
+        given = (sampled.batch[rows], sampled.latents[rows], sampled.actions[rows])
+        with torch.autocast(device, torch.bfloat16, autocast):
+            score = log_prob(problem, sampled.policy, *given, memory=tables, engine=engine)
+            score.sum().backward()
+
+
+def main() -> None:
+    """Measure what the command line says."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--problems", nargs="+", default=["tsp", "cvrp"], choices=["tsp", "cvrp"])
+    parser.add_argument("--size", type=int, default=100)
+    parser.add_argument("--instances", type=int, default=256)
+    parser.add_argument("--plans", type=int, default=50)
+    given = parser.parse_args()
+    harness = Harness("scoring", given)
+    for name in given.problems:
+        sampled = sample_plans(harness, name, given.size, (given.instances, given.plans))
+        works: dict[str, Work] = {
+            "torch": partial(compute_gradients, sampled, "torch", SLICE, harness.on_gpu)
+        }
+        if harness.on_gpu:
+            works["fused"] = partial(compute_gradients, sampled, "fused", given.instances, False)
+        case = f"{name}{given.size} {given.instances} x {given.plans}"
+        harness.compare(case, works, given.instances * given.plans, "plans")
+
+
+if __name__ == "__main__":
+    main()
