@@ -23,6 +23,10 @@ class PolicyFamily:
     architecture: type[Any]
     network: type[Any]
     rules: Problem[Any, Any]
+    # How training makes a policy of this family from one of another, by the other's name.
+    converters: Mapping[str, Callable[[Any], Any]] = field(
+        default_factory=dict[str, Callable[[Any], Any]]
+    )
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class FileFormats:
 class PlanTools:
     """What search needs to know about plans beyond rollouts.
 
-    Action sequences are those of the domain's default rules.
+    Action sequences are those of the domain's standard rules.
     """
 
     # The two neighbours of each node in each plan of a batch: [B, R, T] to [B, R, N, 2]. What a
@@ -108,7 +112,9 @@ class TrainingTraits:
 
     is_grid: bool = False  # sizes are jobs x machines, such as "20x15"; otherwise a number of nodes
     symmetric_copies: int = 1  # at most; 1: instances have no symmetries that training could use
-    is_reversible: bool = False  # whether a plan read backwards is a plan of equal cost
+    # Whether a plan may begin with any node and be read backwards, at equal cost.
+    is_reversible: bool = False
+    limits_attention: bool = False  # whether the encoder attends, and `optimiser.spread` serves
     pads_plans: bool = False  # whether sequences have room that only some plans need
     has_neighbourhoods: bool = False  # whether regions of plans can be re-sampled in training
     has_fused_step: bool = False  # whether a step can be recorded as a CUDA graph
@@ -125,7 +131,7 @@ class Domain:
     instance: type[Any]
     plan: type[Any]
     problem: Problem[Any, Any]  # the standard rules
-    policies: Mapping[str, PolicyFamily]  # by name in the checkpoint header, the default first
+    policies: Mapping[str, PolicyFamily]  # by name in checkpoint headers; first: default
     files: FileFormats = FileFormats()
     # The instances of a Python object, or None if it is no instance of this problem.
     from_python: Callable[[Any], list[Any] | None] | None = None
