@@ -35,7 +35,7 @@ from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.driver import Budget, Progress, search
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import STRATEGIES
-from rhumbline.search.strategy import warm_up_run_of
+from rhumbline.search.strategy import check_strategy_needs, warm_up_run_of
 from rhumbline.search.task import Task
 from rhumbline.toml_config import build_dataclass
 
@@ -247,7 +247,7 @@ class SearchRunner:
         try:
             self.request.after.check(rules_of(self.policy).name, self.method.budget(1))
             for _, task in self.make_tasks([instance], 0):
-                strategy.init(task)
+                check_strategy_needs(strategy, task)
         except InputError as error:
             where = f"method '{self.method.name}' on {instance.problem}"
             raise InputError(f"{where}: {error}") from error
@@ -300,7 +300,8 @@ class SearchRunner:
         if self.device.type == "cpu":
             tried = list({instance.size: instance for instance in fresh}.values())
         for _, task in self.make_tasks(tried, seed):
-            strategy, attempts = warm_up_run_of(self.request.strategy, task)
+            wanted: Any = self.request.strategy
+            strategy, attempts = warm_up_run_of(wanted, task)
             _, interrupted = search(strategy, task, Budget(attempts=attempts))
             if interrupted:
                 raise KeyboardInterrupt
