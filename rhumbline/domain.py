@@ -65,7 +65,7 @@ class FileFormats:
 class PlanTools:
     """What search needs to know about plans beyond rollouts.
 
-    Action sequences are those of the domain's default rules.
+    Action sequences are those of the domain's standard rules.
     """
 
     # The two neighbours of each node in each plan of a batch: [B, R, T] to [B, R, N, 2]. What a
@@ -131,7 +131,7 @@ class Domain:
     instance: type[Any]
     plan: type[Any]
     problem: Problem[Any, Any]  # the standard rules
-    policies: Mapping[str, PolicyFamily]  # by name in the checkpoint header, the default first
+    policies: Mapping[str, PolicyFamily]  # by name in checkpoint headers; first: default
     files: FileFormats = FileFormats()
     # The instances of a Python object, or None if it is no instance of this problem.
     from_python: Callable[[Any], list[Any] | None] | None = None

@@ -180,39 +180,49 @@ def solve_runs(
     runs: Iterator[GroupRun], request: SolveRequest, listener: Listener
 ) -> Iterator[GroupResult]:
     """Yield the result of each group, until one is interrupted."""
-    for run in runs:
-        listener.group_started(run)
-        try:
-            result = search_group(run, request, listener)
-        finally:
-            listener.group_ended(run)
-        if not (result.solutions or result.interrupted):
-            raise Infeasible("the search ended without a plan")
-        if not result.interrupted:
-            note_early_end(result, request.budget, listener)
-        yield result
-        if result.interrupted:
-            return
-
-
-def search_group(run: GroupRun, request: SolveRequest, listener: Listener) -> GroupResult:
-    """Search a group, with all phases that follow."""
-    task = run.task
     after = request.after
     if listener.hears_improvements:
         after = replace(after, improved=listener.improved)
-    warm_start = [request.warm_start[place] for place in run.places] if request.warm_start else ()
-    start_time = time.monotonic()
-    try:
-        if request.warm_up and request.budget.seconds and task.device.type == "cuda":
-            run_warm_up(run.strategy, task, request.budget)
-        solutions, interrupted = solve_task(
-            run.strategy, task, request.budget, listener.progress, after, warm_start
-        )
-    except KeyboardInterrupt:  # it came after the search, while plans were being checked
-        solutions = collect_solutions(task, time.monotonic() - start_time, ())
-        interrupted = True
-    return GroupResult(run, solutions, interrupted)
+    for run in runs:
+        listener.group_started(run)
+        start_time = time.monotonic()
+        try:
+            if request.warm_up:
+                warm_up_gpu(run, request.budget)
+            solutions, interrupted = solve_task(
+                run.strategy,
+                run.task,
+                request.budget,
+                listener.progress,
+                after,
+                warm_starts_of(run, request),
+            )
+        except KeyboardInterrupt:  # it came after the search, while plans were being checked
+            solutions = collect_solutions(run.task, time.monotonic() - start_time, ())
+            interrupted = True
+        finally:
+            listener.group_ended(run)
+        result = GroupResult(run, solutions, interrupted)
+        if not (solutions or interrupted):
+            raise Infeasible("the search ended without a plan")
+        if not interrupted:
+            note_early_end(result, request.budget, listener)
+        yield result
+        if interrupted:
+            return
+
+
+def warm_up_gpu(run: GroupRun, budget: Budget) -> None:
+    """Let a GPU compile its kernels, if there are seconds that would count in the meantime."""
+    if budget.seconds and run.task.device.type == "cuda":
+        run_warm_up(run.strategy, run.task, budget)
+
+
+def warm_starts_of(run: GroupRun, request: SolveRequest) -> list[Plan | None]:
+    """Return the plans that the instances of a group start from; none if there are none at all."""
+    if not request.warm_start:
+        return []
+    return [request.warm_start[place] for place in run.places]
 
 
 def note_early_end(result: GroupResult, budget: Budget, listener: Listener) -> None:

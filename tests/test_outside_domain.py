@@ -111,5 +111,5 @@ def test_policies_are_found_by_their_names() -> None:
     assert find_policy_family("ring-net") == (RING, RING.policies["ring-net"])
     domain, family = find_policy_family("jssp-machines")
     assert (domain.name, family.rules.name) == ("jssp", "jssp-machines")
-    with pytest.raises(KeyError):
+    with pytest.raises(InputError, match="problem 'nowhere' is not known; known: tsp, cvrp, jssp"):
         find_policy_family("nowhere")

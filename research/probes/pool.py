@@ -56,7 +56,8 @@ def main() -> None:
     instances = [TSPInstance("", "EXACT_2D", xy=x) for x in xy]
     task = make_task(TSP(), load_policy("tsp100", "tsp"), instances, device=device)
     latents = 2.0 * task.uniforms(16)[..., 0] - 1.0
-    rolled, pool = task._try(latents, 0.1), DiverseSet(DOMAINS["tsp"].plans, args.places, task.batch)
+    rolled = task._try(latents, 0.1)
+    pool = DiverseSet(DOMAINS["tsp"].plans, args.places, task.batch)
     keeping = seconds(lambda: pool.enter(rolled), 20, device)
     rolling = seconds(lambda: task._try(latents, 0.1), 3, device)
     print(

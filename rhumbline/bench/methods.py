@@ -15,6 +15,7 @@ import torch
 
 from rhumbline.bench import provenance
 from rhumbline.bench.baselines import BASELINES, SolverTask
+from rhumbline.bench.problems import find_bench_problem
 from rhumbline.bench.suite import Method
 from rhumbline.decoding import EngineName
 from rhumbline.errors import Infeasible, InputError
@@ -30,9 +31,6 @@ from rhumbline.pipeline import (
     solve_groups,
 )
 from rhumbline.policies import Policy
-from rhumbline.problems.cvrp import cvrp_from_arrays
-from rhumbline.problems.jssp import jssp_from_arrays
-from rhumbline.problems.tsp import tsp_from_array
 from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.driver import Budget, Progress, search
 from rhumbline.search.solution import Solution
@@ -174,26 +172,12 @@ def warm_up_baseline(solver: str, problem: str) -> None:
     Importing a library takes up to a second, which must not be measured.
     """
     baseline = BASELINES[solver]
-    if not baseline.package:
+    make_tiny = find_bench_problem(problem).tiny
+    if not baseline.package or make_tiny is None:
         return
     seconds = TUNING.warm_up_seconds if baseline.needs_seconds else None
     with suppress(Infeasible):
-        baseline.solve(SolverTask(tiny_instance(problem), seconds, 0, {}))
-
-
-def tiny_instance(problem: str) -> Any:
-    """Return six cities, a depot with five customers, or two jobs on two machines."""
-    if problem == "tsp":
-        return tsp_from_array(TINY_POSITIONS)
-    if problem == "cvrp":
-        demands = np.arange(1, 6)
-        return cvrp_from_arrays(TINY_POSITIONS[0], TINY_POSITIONS[1:], demands, 10)
-    durations = np.array([[3, 2], [2, 4]])
-    machines = np.array([[0, 1], [0, 1]])
-    return jssp_from_arrays(durations, machines, "tiny")
-
-
-TINY_POSITIONS = np.array([[0.1, 0.2], [0.9, 0.1], [0.8, 0.7], [0.3, 0.9], [0.5, 0.4], [0.2, 0.6]])
+        baseline.solve(SolverTask(make_tiny(), seconds, 0, {}))
 
 
 def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "SearchRunner":

@@ -32,16 +32,15 @@ COMPILED_SUFFIXES = {".tsp": "tsp", ".vrp": "cvrp"}
 
 
 def find_policy_family(name: str) -> tuple["Domain", "PolicyFamily"]:
-    """Return the policy family that a checkpoint or a recipe names, and its domain.
-
-    Raises `KeyError` for an unknown name.
-    """
+    """Return the policy family that a checkpoint or a recipe names, and its domain."""
     if name in DOMAINS and name in DOMAINS[name].policies:
         return DOMAINS[name], DOMAINS[name].policies[name]
+    known: list[str] = []
     for _, domain in DOMAINS.working():
         if name in domain.policies:
             return domain, domain.policies[name]
-    raise KeyError(name)
+        known += domain.policies
+    raise InputError(f"problem '{name}' is not known; known: {', '.join(known)}")
 
 
 def domain_of(rules: "Problem[Any, Any]") -> "Domain":
@@ -60,7 +59,7 @@ def domain_of(rules: "Problem[Any, Any]") -> "Domain":
 def plan_tools(rules_name: str, what: str) -> "PlanTools":
     """Return the plan tools for rules; refuse `what` if there are none.
 
-    Plan tools read the action sequences of a domain's default rules, which bear its name. Other
+    Plan tools read the action sequences of a domain's standard rules, which bear its name. Other
     rules of the same problem have other sequences, and no tools.
     """
     if rules_name not in DOMAINS:

@@ -18,6 +18,7 @@ from rhumbline.errors import InputError
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
 from rhumbline.problems.tsp import TSP, Tour
+from rhumbline.search import pacing
 from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.plan_sets.elite import EliteSet
@@ -174,8 +175,8 @@ def test_instances_do_not_depend_on_the_batch(driver: CVRPPolicy, monkeypatch) -
 
     together, _ = search(strategy, make_task(CVRP(), driver, instances), Budget(40))
     few, plan = alone()
-    small = replace(tasks.TUNING, piece_elements_cpu=1, untimed_piece_factor=1)
-    monkeypatch.setattr(tasks, "TUNING", small)
+    small = replace(pacing.TUNING, piece_elements_cpu=1, untimed_piece_factor=1)
+    monkeypatch.setattr(pacing, "TUNING", small)
     many, same = alone()
     assert many > 2 * few
     assert together[1].plan == plan == same

@@ -19,7 +19,7 @@ from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRPInstance, Routes, cvrp_from_arrays
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
-from rhumbline.search import account, driver
+from rhumbline.search import account, driver, pacing
 from rhumbline.search import after_search as finishing
 from rhumbline.search import task as tasks
 from rhumbline.search.after_search import AfterSearch, Candidates, solve_task
@@ -186,8 +186,8 @@ class Clock:
 
 def one_rollout_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the task look at the clock after every rollout."""
-    small = replace(tasks.TUNING, piece_elements_cpu=1, max_piece_seconds=0.0)
-    monkeypatch.setattr(tasks, "TUNING", small)
+    small = replace(pacing.TUNING, piece_elements_cpu=1, max_piece_seconds=0.0)
+    monkeypatch.setattr(pacing, "TUNING", small)
 
 
 def test_polish_stops_at_the_deadline(policy, make_instances, monkeypatch) -> None:

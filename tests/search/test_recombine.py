@@ -432,7 +432,7 @@ def test_many_instances_have_smaller_pools(driver: CVRPPolicy, monkeypatch) -> N
     for limit, routes in (
         (100, cmaes_refine.TUNING.min_route_pool),
         (200, 768),
-        (1000, means.stock),
+        (1000, means.pool_routes),
     ):  # of 800 a multiple of 64
         task.account.limit, task.account.attempts = limit, 20
         assert CMAESRefine().default_route_pool(task) == routes
@@ -443,7 +443,8 @@ def test_many_instances_have_smaller_pools(driver: CVRPPolicy, monkeypatch) -> N
         assert CMAESRefine().default_route_pool(task) == routes
     task.engine = "torch"
     assert (
-        CMAESRefine().default_route_pool(task) == recombination.PARTITION_BUDGETS["tensors"].stock
+        CMAESRefine().default_route_pool(task)
+        == recombination.PARTITION_BUDGETS["tensors"].pool_routes
     )
 
 

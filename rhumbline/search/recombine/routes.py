@@ -44,7 +44,7 @@ TUNING = RecombineTuning()
 class PartitionBudget:
     """How much an engine has time for beside the rollouts on its device."""
 
-    stock: int  # routes in the pool
+    pool_routes: int  # at most in the pool
     routes_per_place: int  # of the beam, up to 100 customers
     merges: int = 8  # during a search, the last one at its end
     routes_per_attempt: int = 4  # for each attempt of a whole search

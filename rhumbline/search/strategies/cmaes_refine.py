@@ -292,7 +292,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         fitting = budget.max_elements // (task.count * task.problem.action_count(task.batch))
         earned = round(budget.routes_per_attempt * expected_attempts(task))
         multiple = TUNING.route_pool_multiple
-        size = min(budget.stock, fitting, earned) // multiple * multiple
+        size = min(budget.pool_routes, fitting, earned) // multiple * multiple
         return max(TUNING.min_route_pool, size)
 
     def plans_considered(self, task: Task) -> int:
