@@ -142,7 +142,7 @@ def load_with_facts(
         policy = family.network(family.architecture(**header["architecture"]))
         policy = policy.to(device)
         policy.load_state_dict(tensors)
-    except (KeyError, TypeError, RuntimeError) as error:
+    except (InputError, KeyError, TypeError, RuntimeError) as error:
         message = f"{path}: does not hold what its header promises ({error})"
         raise CheckpointError(message) from error
     return policy.requires_grad_(False), facts

@@ -17,7 +17,7 @@ import torch
 
 from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
-from rhumbline.domains import find_policy_family
+from rhumbline.domains import find_policy_family, plan_tools
 from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
@@ -26,14 +26,13 @@ from rhumbline.search.after_search import AfterSearch, Improvement, run_warm_up,
 from rhumbline.search.driver import Budget, Progress, collect_solutions
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import (
-    STRATEGIES,
     build_strategy,
     default_strategy,
     default_strategy_for_task,
     possible_defaults,
     strategy_class,
 )
-from rhumbline.search.strategy import Strategy, engine_for
+from rhumbline.search.strategy import Strategy, as_strategy, check_strategy_needs, engine_for
 from rhumbline.search.task import Task, make_task
 
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
@@ -142,8 +141,12 @@ def solve_groups(
     strategy = resolve_strategy(request.strategy, request.settings)
     device = find_device(request.device)
     policies = load_policies(instances, request.policy)
-    for loaded in policies.values():
-        request.after.check(rules_of(loaded.policy).name, request.budget)
+    started = [instances[place] for place, plan in enumerate(request.warm_start) if plan]
+    for problem, loaded in policies.items():
+        rules = rules_of(loaded.policy).name
+        request.after.check(rules, request.budget)
+        if any(instance.problem == problem for instance in started):
+            plan_tools(rules, "a warm start")
         if strategy is None:
             first_strategy_accepting(request.settings, possible_defaults(loaded.policy))
     tasks = make_tasks(
@@ -181,46 +184,56 @@ def solve_runs(
     runs: Iterator[GroupRun], request: SolveRequest, listener: Listener
 ) -> Iterator[GroupResult]:
     """Yield the result of each group, until one is interrupted."""
-    for run in runs:
-        listener.group_started(run)
-        try:
-            result = search_group(run, request, listener)
-        finally:
-            listener.group_ended(run)
-        if not (result.solutions or result.interrupted):
-            raise Infeasible("the search ended without a plan")
-        if not result.interrupted:
-            note_early_end(result, request.budget, listener)
-        yield result
-        if result.interrupted:
-            return
-
-
-def search_group(run: GroupRun, request: SolveRequest, listener: Listener) -> GroupResult:
-    """Search a group, with all phases that follow."""
-    task = run.task
     after = request.after
     if listener.hears_improvements:
         after = replace(after, improved=listener.improved)
-    warm_start = [request.warm_start[place] for place in run.places] if request.warm_start else ()
-    start_time = time.monotonic()
-    try:
-        if request.warm_up and request.budget.seconds and task.device.type == "cuda":
-            run_warm_up(run.strategy, task, request.budget)
-        solutions, interrupted = solve_task(
-            run.strategy, task, request.budget, listener.progress, after, warm_start
-        )
-    except KeyboardInterrupt:  # it came after the search, while plans were being checked
-        solutions = collect_solutions(task, time.monotonic() - start_time, ())
-        interrupted = True
-    return GroupResult(run, solutions, interrupted)
+    for run in runs:
+        listener.group_started(run)
+        start_time = time.monotonic()
+        try:
+            if request.warm_up:
+                warm_up_gpu(run, request.budget)
+            solutions, interrupted = solve_task(
+                run.strategy,
+                run.task,
+                request.budget,
+                listener.progress,
+                after,
+                warm_starts_of(run, request),
+            )
+        except KeyboardInterrupt:  # it came after the search, while plans were being checked
+            solutions = collect_solutions(run.task, time.monotonic() - start_time, ())
+            interrupted = True
+        finally:
+            listener.group_ended(run)
+        result = GroupResult(run, solutions, interrupted)
+        if not (solutions or interrupted):
+            raise Infeasible("the search ended without a plan")
+        if not interrupted:
+            note_early_end(result, request.budget, listener)
+        yield result
+        if interrupted:
+            return
+
+
+def warm_up_gpu(run: GroupRun, budget: Budget) -> None:
+    """Let a GPU compile its kernels, if there are seconds that would count in the meantime."""
+    if budget.seconds and run.task.device.type == "cuda":
+        run_warm_up(run.strategy, run.task, budget)
+
+
+def warm_starts_of(run: GroupRun, request: SolveRequest) -> list[Plan | None]:
+    """Return the plans that the instances of a group start from; none if there are none at all."""
+    if not request.warm_start:
+        return []
+    return [request.warm_start[place] for place in run.places]
 
 
 def note_early_end(result: GroupResult, budget: Budget, listener: Listener) -> None:
     """Say so if a strategy ended by itself, before its attempts were spent."""
     run = result.run
     attempts = result.solutions[0].attempts
-    if getattr(run.strategy, "ends", False) and attempts != budget.attempts:
+    if run.strategy.finite and attempts != budget.attempts:
         noun = "attempt" if attempts == 1 else "attempts"
         limit = f" of {budget.attempts:,}" if budget.attempts else ""
         listener.note(
@@ -258,10 +271,7 @@ def resolve_strategy(
     """Return the strategy of a name with its settings, or the one given, if any."""
     if isinstance(strategy, str):
         return build_strategy(strategy, settings)
-    if strategy is not None and (isinstance(strategy, type) or not hasattr(strategy, "step")):
-        expected = "expected a name such as 'cmaes' or an object such as CMAES()"
-        raise InputError(f"strategy is {strategy!r}; {expected}")
-    return strategy
+    return None if strategy is None else as_strategy(strategy)
 
 
 def choose_default(settings: Sequence[str], task: Task) -> tuple[str, Strategy[Any]]:
@@ -413,18 +423,11 @@ def make_tasks(
         by_size = sorted(instances, key=lambda instance: instance.size)
         for instance in {instance.problem: instance for instance in by_size}.values():
             if strategy is not None or engine != "auto":
-                check_strategy(strategy, make_group_task([instance]))
+                task = make_group_task([instance])
+                if strategy is not None:
+                    check_strategy_needs(strategy, task)
             else:
                 batch = rules_of(policies[instance.problem]).collate([instance])
                 symmetric_copies(batch, augment)
     for group in groups:
         yield group, make_group_task(group.instances)
-
-
-def check_strategy(strategy: Any, task: Task) -> None:
-    """Let one of our strategies refuse a task.
-
-    Third-party strategies are skipped: their `init` may read the budget, which is not set yet.
-    """
-    if type(strategy) in STRATEGIES.values():
-        strategy.init(task)

@@ -327,7 +327,7 @@ class NeedsBudget(Sampling):
 
 
 def test_third_party_strategies_begin_once_for_each_group(policy) -> None:
-    """Only our strategies are tried beforehand: the `init` of others may read the budget."""
+    """Only needs are checked beforehand: an `init` may read the budget, which is not set yet."""
     solutions = solve(random_tsp(5, 6), policy=policy, strategy=NeedsBudget(), attempts=4)
     assert [solution.attempts for solution in solutions] == [4, 4]
 

@@ -16,7 +16,8 @@ from rhumbline.cli.output_files import (
 )
 from rhumbline.cli.process import INTERRUPTED, defer_signals, print_note, print_result
 from rhumbline.cli.progress import BarUpdater, show_progress
-from rhumbline.cli.solve_request import FileOptions, write_trace_line, wrong_usage
+from rhumbline.cli.solve_request import FileOptions, write_trace_line
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.files import plan_suffix_for, write_plan
 from rhumbline.files.discovery import find_instance_files
@@ -53,13 +54,17 @@ class Verbosity:
 
 
 @dataclass(frozen=True)
-class SolveContext:
-    """All that results need besides themselves."""
+class SolveJob:
+    """What has been read and checked: the results to come, and where they go."""
 
+    results: Iterator[GroupResult]
+    count: int  # of instances
     request: SolveRequest
+    listener: "SearchPrinter"
     paths: OutputPaths
     verbosity: Verbosity
     files: Sequence[Path]  # where each instance comes from
+    trace: Path | None
 
 
 @dataclass
@@ -104,17 +109,14 @@ class SearchPrinter(Listener):
         self.bar.close()
 
 
-def solve_files(
+def prepare_job(
     places: Sequence[Path],
     request: SolveRequest,
     options: FileOptions,
     paths: OutputPaths,
     verbosity: Verbosity,
-) -> int:
-    """Solve all instances of all files and return the exit code.
-
-    Everything is read and checked before the first search.
-    """
+) -> SolveJob:
+    """Read all instances of all files, and check everything before the first search."""
     files: list[Path] = []
     instances: list[Any] = []
     for file in [file for place in places for file in find_instance_files(place)]:
@@ -123,37 +125,44 @@ def solve_files(
         files += [file] * len(found)
     request = replace(request, warm_start=match_plan_files(instances, options.warm_starts))
     listener = SearchPrinter(request, verbosity)
-    with wrong_usage():
-        results = solve_groups(instances, request, listener)
-        paths = prepare_output_paths(paths, instances, request.after.top)
-        context = SolveContext(request, paths, verbosity, files)
-        if request.budget is DEFAULT_BUDGET:
-            verbosity.note(
-                "no budget given: up to 1,600 attempts or 30 seconds, whichever comes first "
-                "(--attempts, --seconds)"
-            )
-        with open_trace(options.trace) as listener.trace:
-            return report_results(results, len(instances), context)
+    results = solve_groups(instances, request, listener)
+    paths = prepare_output_paths(paths, instances, request.after.top)
+    if request.budget is DEFAULT_BUDGET:
+        verbosity.note(
+            "no budget given: up to 1,600 attempts or 30 seconds, whichever comes first "
+            "(--attempts, --seconds)"
+        )
+    return SolveJob(
+        results=results,
+        count=len(instances),
+        request=request,
+        listener=listener,
+        paths=paths,
+        verbosity=verbosity,
+        files=files,
+        trace=options.trace,
+    )
 
 
-def report_results(results: Iterator[GroupResult], total: int, context: SolveContext) -> int:
+def run_job(job: SolveJob) -> int:
     """Write and print the results of each group until all are done or a signal comes.
 
     Return the exit code.
     """
     finished = 0
     unmet = 0
-    try:
-        for result in results:
-            with defer_signals():
-                write_results(result, context)
-                finished += len(result.solutions)
-                unmet += sum(solution.unmet is not None for solution in result.solutions)
-            if result.interrupted:
-                raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        report_interruption(finished, total, context.verbosity)
-        return INTERRUPTED
+    with open_trace(job.trace) as job.listener.trace:
+        try:
+            for result in job.results:
+                with defer_signals():
+                    write_results(result, job)
+                    finished += len(result.solutions)
+                    unmet += sum(solution.unmet is not None for solution in result.solutions)
+                if result.interrupted:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            report_interruption(finished, job.count, job.verbosity)
+            return INTERRUPTED
     return Infeasible.exit_code if unmet else 0
 
 
@@ -181,6 +190,8 @@ def prepare_output_paths(paths: OutputPaths, instances: Sequence[Any], top: int)
         from rhumbline.plots import require_matplotlib
 
         require_matplotlib()
+        for instance in instances:
+            DOMAINS[instance.problem].require("draw", "drawing a plan")
     if paths.output or paths.plot:
         prepare_folder(paths.output or Path())
         for place in range(len(instances)):
@@ -212,7 +223,7 @@ def group_warnings(run: GroupRun, request: SolveRequest) -> Iterator[str]:
         yield f"{size} are far beyond what this policy was trained at: {advice}"
 
 
-def write_results(result: GroupResult, context: SolveContext) -> None:
+def write_results(result: GroupResult, job: SolveJob) -> None:
     """Write all files of a group, then print its results.
 
     Plans that exceed a limit are neither written nor printed: they are reported as errors.
@@ -220,31 +231,31 @@ def write_results(result: GroupResult, context: SolveContext) -> None:
     found = result.by_place()
     kept = {place: solution for place, solution in found.items() if not solution.unmet}
     for place, solution in kept.items():
-        write_files(place, solution, context)
-    print_results(kept, result.run, context)
+        write_files(place, solution, job)
+    print_results(kept, result.run, job)
     for solution in found.values():
         if solution.unmet:
             print_note(f"error: {solution.unmet}")
 
 
-def print_results(kept: Mapping[int, Solution], run: GroupRun, context: SolveContext) -> None:
+def print_results(kept: Mapping[int, Solution], run: GroupRun, job: SolveJob) -> None:
     """Print the result of each instance of a group, and their mean on stderr."""
     problem = run.task.problem
-    after_search = context.request.after.settled(problem.name)
+    after_search = job.request.after.settled(problem.name)
     solutions = list(kept.values())
     width = max((len(solution.instance.name) for solution in solutions), default=0)
     for place, solution in kept.items():
-        if context.verbosity.as_json:
-            facts = run_facts(run, context.request)
-            facts["file"] = str(context.files[place])  # several may hold instances of one name
+        if job.verbosity.as_json:
+            facts = run_facts(run, job.request)
+            facts["file"] = str(job.files[place])  # several may hold instances of one name
             facts |= render.after_search_facts(solution, after_search)
             line = render.result_json(solution, problem.solves, facts)
         else:
-            written = context.paths.files(place, 1 + len(solution.others))
+            written = job.paths.files(place, 1 + len(solution.others))
             line = render.result_line(solution, width, written, after_search)
         print_result(line)
     if len(solutions) > 1:
-        context.verbosity.note(render.summary_line(solutions))
+        job.verbosity.note(render.summary_line(solutions))
 
 
 def run_facts(run: GroupRun, request: SolveRequest) -> dict[str, Any]:
@@ -260,15 +271,15 @@ def run_facts(run: GroupRun, request: SolveRequest) -> dict[str, Any]:
     return facts
 
 
-def write_files(place: int, solution: Solution, context: SolveContext) -> None:
+def write_files(place: int, solution: Solution, job: SolveJob) -> None:
     """Write the plans of an instance (--output) and its picture (--plot)."""
     instance = solution.instance
     found = [solution, *solution.others]
-    files = context.paths.plans(place, len(found))  # none without --output
+    files = job.paths.plans(place, len(found))  # none without --output
     for file, one in zip(files, found, strict=False):
         cost = render.format_cost(one.cost, instance.has_integer_costs).replace(",", "")
         write_plan(file, cast(Any, one.plan), instance, f"cost {cost}, found by rhumbline")
-    picture = context.paths.picture(place)
+    picture = job.paths.picture(place)
     if picture:
         from rhumbline.plots import save_plan
 

@@ -2,13 +2,17 @@
 
 import math
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rhumbline.errors import InputError
 from rhumbline.toml_config import build_dataclass, parse_value, read_toml
+
+if TYPE_CHECKING:  # these import torch, which the command line loads late
+    from rhumbline.domain import Domain, PolicyFamily, TrainingTraits
+    from rhumbline.training.objectives.objective import TrainingObjective
 
 POLICY_FILE = "policy.safetensors"  # a run's last averaged weights
 BEST_POLICY_FILE = "best.safetensors"  # the averaged weights with the best validation cost
@@ -27,7 +31,9 @@ def require_at_least(lowest: float, **values: float) -> None:
 
 @dataclass(frozen=True)
 class Objective:
-    """What a step learns from its rollouts.
+    """What a step learns from its rollouts: the table of a recipe, with the settings of each loss.
+
+    `training.objectives` has a class for each loss, with its own settings only.
 
     Latents compete for a start by the best of all their samples (trial "all"). Or they compete by
     one rollout, sampled or greedy, and only the winner samples the rest of its group. Many more
@@ -82,102 +88,27 @@ class Objective:
     baseline: Literal["starts", "second"] = "starts"
 
     def __post_init__(self) -> None:
-        self.check_numbers()
-        self.check_copies()
-        self.check_parts()
-        self.check_samples()
-        self.check_baseline()
-        sampled = self.latents * self.starts
-        if self.top > sampled:
-            raise InputError(
-                f"objective.top is {self.top}, but a step samples {sampled} per instance"
-            )
-
-    def check_numbers(self) -> None:
-        """Refuse numbers out of range, and temperatures that would make the gradient off-policy."""
+        """Refuse settings out of range, and settings that `loss` cannot combine."""
         require_at_least(1, latents=self.latents, starts=self.starts, top=self.top)
         require_at_least(1, views=self.views, samples=self.samples)
         require_at_least(0, temperature=self.temperature, improve=self.improve)
-        require_at_least(0, longest=self.longest, sharpness=self.sharpness)
+        require_at_least(0, longest=self.longest, sharpness=self.sharpness, parts=self.parts)
         require_at_least(1e-6, lesson=self.lesson)
-        if self.loss != "imitate" and self.temperature != 1.0:
-            raise InputError(
-                f"objective.temperature must be 1 with loss '{self.loss}': "
-                "the gradient is on-policy"
-            )
         if not 0.0 < self.certain <= 1.0:
             raise InputError(
                 f"objective.certain is {self.certain}; expected a probability above 0, at most 1"
             )
-
-    def check_copies(self) -> None:
-        """Refuse symmetric copies whose best plan no group of samples could learn."""
         if self.copies not in (1, 2, 4, 8):
             raise InputError(
                 f"objective.copies is {self.copies}; expected 1, 2, 4 or 8 sides to look from"
             )
-        if self.copies > 1 and not self.compares_samples:
-            raise InputError(
-                "objective.copies is for loss 'prefer' with samples of 2 or more, "
-                "which are compared"
-            )
-        if self.shared and (self.copies == 1 or self.latents == 1):
-            raise InputError(
-                "objective.shared is for several latents and several copies: set latents and copies"
-            )
+        self.build()
 
-    def check_parts(self) -> None:
-        """Refuse re-sampled regions without comparison, or whose given actions would be scored."""
-        require_at_least(0, parts=self.parts)
-        if self.parts and not self.compares_samples:
-            raise InputError(
-                "objective.parts is for loss 'prefer' with samples of 2 or more, which are compared"
-            )
-        if self.parts and self.certain == 1.0:
-            raise InputError(
-                "objective.parts needs objective.certain below 1: what is given counts as certain"
-            )
+    def build(self) -> "TrainingObjective":
+        """Return the objective that learns by these settings."""
+        from rhumbline.training.objectives import make_objective
 
-    def check_samples(self) -> None:
-        """Refuse groups of samples that are not compared, and comparisons of a single sample."""
-        if self.loss != "prefer":
-            if self.samples > 1:
-                raise InputError(
-                    "objective.samples is for loss 'prefer', which compares them, "
-                    f"not '{self.loss}'"
-                )
-            if self.trial != "all":
-                raise InputError(f"objective.trial is for loss 'prefer', not '{self.loss}'")
-            return
-        if self.trial != "all" and self.latents < 2:
-            raise InputError(
-                f"objective.trial '{self.trial}' is a competition among latents; "
-                "set latents to 2 or more"
-            )
-        if self.samples == 1 and (self.latents > 1 or self.starts == 1):
-            raise InputError(
-                "objective.samples is 1, but loss 'prefer' compares several rollouts of a latent "
-                "and start"
-            )
-
-    def check_baseline(self) -> None:
-        """Refuse the second best as baseline where it does not exist."""
-        if self.baseline != "second":
-            return
-        if self.loss != "reinforce":
-            raise InputError(
-                f"objective.baseline 'second' is for loss 'reinforce', not '{self.loss}'"
-            )
-        if self.latents < 2:
-            raise InputError(
-                "objective.baseline 'second' needs latents of at least 2: "
-                "a single latent has no second best"
-            )
-
-    @property
-    def compares_samples(self) -> bool:
-        """Whether several samples of each start are compared."""
-        return self.loss == "prefer" and self.samples > 1
+        return make_objective(self)
 
 
 @dataclass(frozen=True)
@@ -225,11 +156,25 @@ class Validation:
         require_at_least(0, seed=self.seed, latents=self.latents, temperature=self.temperature)
 
 
+def default_problem() -> str:
+    """Return the first problem of all."""
+    from rhumbline.domains import DOMAINS
+
+    return next(iter(DOMAINS))
+
+
+def names_with(trait: "Callable[[TrainingTraits], object]") -> list[str]:
+    """Return the names of the problems that have a trait."""
+    from rhumbline.domains import DOMAINS
+
+    return [name for name, domain in DOMAINS.working() if trait(domain.training)]
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """One training stage."""
 
-    problem: str = "tsp"
+    problem: str = field(default_factory=default_problem)  # a family of policies of some domain
     size: int | str = 100  # cities or customers; job shop: jobs x machines, such as "20x15"
     sizes: tuple[int | str, ...] = ()  # mini-steps take turns with these; validation has `size`
     batch: int = 64  # instances of `size` per mini-step, over all processes; see `batch_for`
@@ -262,22 +207,41 @@ class TrainConfig:
         require_at_least(1, batch=self.batch, accumulate=self.accumulate)
         require_at_least(0, updates=self.updates, seed=self.seed, report=self.report)
         self.check_graph()
-        self.check_objective()
-        if self.optimiser.spread and self.is_job_shop:
+        self.objective.build().check_recipe(self)
+        if self.optimiser.spread and not self.traits.limits_attention:
+            able = " and ".join(names_with(lambda traits: traits.limits_attention))
             raise InputError(
-                "optimiser.spread limits attention among the nodes of tsp and cvrp; "
-                "job shop has none"
+                f"optimiser.spread limits attention among the nodes of {able}; "
+                f"{self.domain.name} has none"
             )
 
     @property
-    def is_job_shop(self) -> bool:
-        """Whether sizes are jobs x machines."""
-        return self.problem.startswith("jssp")
+    def domain(self) -> "Domain":
+        """What is special about the problem."""
+        domain, _ = self.find_family()
+        return domain
+
+    @property
+    def family(self) -> "PolicyFamily":
+        """The network to train, and its rules."""
+        _, family = self.find_family()
+        return family
+
+    @property
+    def traits(self) -> "TrainingTraits":
+        """What training may do with instances of the problem."""
+        return self.domain.training
+
+    def find_family(self) -> "tuple[Domain, PolicyFamily]":
+        """Look up `problem`, which is the name of a policy family; refuse an unknown one."""
+        from rhumbline.domains import find_policy_family
+
+        return find_policy_family(self.problem)
 
     def check_sizes(self) -> None:
         """Refuse sizes in another form than the problem's, or out of range."""
         for size in (self.size, *self.sizes):
-            if self.is_job_shop:
+            if self.traits.is_grid:
                 check_shop_size(size)
             else:
                 self.check_node_count(size)
@@ -296,48 +260,28 @@ class TrainConfig:
             )
 
     def check_variety(self) -> None:
-        """Refuse a variety that is no share, or of a problem without nodes in the plane."""
+        """Refuse a variety that is no share, or of a problem without varied instances."""
         if not 0.0 <= self.variety <= 1.0:
             raise InputError(
                 f"variety is {self.variety}; expected a share of the instances from 0 to 1"
             )
-        if self.variety and self.is_job_shop:
-            raise InputError("variety moves the nodes of tsp and cvrp; job shop has none")
+        if self.variety and self.traits.vary is None:
+            able = " and ".join(names_with(lambda traits: traits.vary))
+            raise InputError(f"variety moves the nodes of {able}; {self.domain.name} has none")
 
     def check_data(self) -> None:
         """Refuse user data together with settings of random instances."""
         if self.data and (self.sizes or self.variety):
             words = "instances come from `data`, as they are: leave out `sizes` and `variety`"
-            problem = self.problem.partition("-")[0]
-            raise InputError(f"{words}, as recipes/{problem}-own.toml does")
+            raise InputError(f"{words}, as recipes/{self.domain.name}-own.toml does")
 
     def check_graph(self) -> None:
         """Refuse to record steps that read back from the device."""
-        reads_back = self.objective.loss == "imitate" or self.engine == "torch"
-        if self.graph and (reads_back or self.is_job_shop):
+        reads_back = self.objective.build().reads_back or self.engine == "torch"
+        if self.graph and (reads_back or not self.traits.has_fused_step):
             words = "graph = true needs fused kernels and a step that looks at no result on the way"
-            raise InputError(f"{words}: tsp or cvrp, not loss 'imitate', not engine 'torch'")
-
-    def check_objective(self) -> None:
-        """Refuse objectives that do not fit the problem or the batch."""
-        objective = self.objective
-        if objective.longest and (self.problem != "cvrp" or objective.loss == "imitate"):
-            raise InputError(
-                "objective.longest cuts vehicle routes after their end: "
-                "for cvrp, and not loss 'imitate'"
-            )
-        max_copies = {"tsp": 8, "cvrp": 4}.get(self.problem, 1)
-        if objective.copies > max_copies:
-            raise InputError(
-                "objective.copies is for tsp and, up to 4, for cvrp, whose plans cannot be reversed"
-            )
-        if objective.parts and self.problem not in ("tsp", "cvrp"):
-            raise InputError("objective.parts is for tsp and cvrp, whose plans have neighbourhoods")
-        if self.batch % objective.copies:
-            raise InputError(
-                f"objective.copies is {objective.copies}, which has to divide the batch "
-                f"of {self.batch}"
-            )
+            able = " or ".join(names_with(lambda traits: traits.has_fused_step))
+            raise InputError(f"{words}: {able}, not loss 'imitate', not engine 'torch'")
 
     def size_at(self, step: int) -> int | str:
         """Return the size of a mini-step, counted from the beginning of the training."""

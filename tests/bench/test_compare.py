@@ -124,6 +124,21 @@ def test_sets_that_cannot_be_had(place: str, selection: dict[str, Any], words: s
         load_sets(place, SetSelection(**selection), complain)
 
 
+def test_what_follows_a_search_is_compared() -> None:
+    """Every solver is a method of its own, with its name; a polish is the same for all."""
+    comparison = Comparison(("sampling",), seconds=(2.0,), solvers=("", "auto"), polish=True)
+    methods = comparison.methods()
+    assert [m.name for m in methods] == [
+        "sampling, 2 s, polish",
+        "sampling, 2 s, polish, then auto",
+    ]
+    assert [(m.polish, m.then) for m in methods] == [(True, ""), (True, "auto")]
+    with pytest.raises(InputError, match="then takes the second half of the seconds"):
+        Comparison(("sampling",), attempts=(8,), solvers=("auto",)).methods()
+    with pytest.raises(InputError, match="--then ils,ils: expected different values"):
+        Comparison(("sampling",), seconds=(2.0,), solvers=("ils", "ils"))
+
+
 # --- measuring
 
 

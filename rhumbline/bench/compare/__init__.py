@@ -49,6 +49,8 @@ class Comparison:
     policies: tuple[str, ...] = ("",)  # shipped names or paths; "" is the default of the problem
     attempts: tuple[int, ...] = ()  # for each instance
     seconds: tuple[float, ...] = ()  # for each instance; instances solved together share the sum
+    solvers: tuple[str, ...] = ("",)  # that continue after the search; "" is none
+    polish: bool = False
     augment: int = 1
     together: int = 0  # instances solved at once; 0 is what memory allows, on a CPU 8
     seeds: tuple[int, ...] = (0,)
@@ -57,6 +59,7 @@ class Comparison:
     def __post_init__(self) -> None:
         refuse_repeated("--search", self.strategies)
         refuse_repeated("--policy", self.policies)
+        refuse_repeated("--then", self.solvers)
         refuse_repeated("--attempts", self.attempts)
         refuse_repeated("--seconds", self.seconds)
         refuse_repeated("--seeds", self.seeds)
@@ -71,25 +74,28 @@ class Comparison:
         budgets += [{"seconds": seconds} for seconds in self.seconds]
         budgets = budgets or [{"attempts": self.default_attempts}]
         return [
-            self.make_method(strategy, policy, budget)
+            self.make_method(strategy, policy, {**budget, "then": solver})
             for budget in budgets
             for strategy in self.strategies
             for policy in self.policies
+            for solver in self.solvers
         ]
 
-    def make_method(self, text: str, policy: str, budget: dict[str, Any]) -> Method:
-        """Return the method of a strategy with settings, a policy and a budget."""
+    def make_method(self, text: str, policy: str, options: dict[str, Any]) -> Method:
+        """Return the method of a strategy with settings, a policy, a budget and a solver."""
         strategy, *settings = text.split("+")
         method = Method(
             name=text,
             strategy=strategy,
             policy=policy,
             settings=parse_settings(settings),
+            polish=self.polish,
             augment=self.augment,
             together=self.together,
-            **budget,
+            **options,
         )
         parts = [text, policy, method.budget_text, f"{self.augment} copies" * (self.augment > 1)]
+        parts += ["polish" * self.polish, f"then {method.then}" * bool(method.then)]
         return replace(method, name=", ".join(filter(None, parts)))
 
 
