@@ -106,6 +106,14 @@ def test_it_is_sampled_and_solved_from_a_folder(policy: Path, tmp_path: Path) ->
     assert names == ["six", "some-1", "some-2"]
 
 
+def test_advice_is_about_what_it_has(policy: Path, tmp_path: Path) -> None:
+    """Far beyond the training size no polish is recommended that there is not."""
+    np.savetxt(tmp_path / "ten.ring", np.random.default_rng(2).random((10, 2)))
+    done = run("solve", tmp_path / "ten.ring", "--policy", policy, "--attempts", 1)
+    assert "10 cities are far beyond what this policy was trained at: expect" in done.stderr
+    assert "--polish" not in done.stderr
+
+
 def test_its_checkpoints_are_described(policy: Path) -> None:
     """`rhumb info` knows the unit of its sizes."""
     done = run("info", policy)
