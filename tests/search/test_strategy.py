@@ -10,7 +10,6 @@ from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
 from rhumbline.problems.tsp import TSP
 from rhumbline.search.driver import Budget, search, stream
-from rhumbline.search.needs import unmet_need
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategies.greedy_sampling import Greedy, Sampling
 from rhumbline.search.strategy import (
@@ -19,6 +18,7 @@ from rhumbline.search.strategy import (
     Strategy,
     as_strategy,
     check_strategy_needs,
+    unmet_need,
     warm_up_run_of,
 )
 from rhumbline.search.task import make_task
