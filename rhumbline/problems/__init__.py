@@ -56,7 +56,7 @@ class Plan(Protocol):
         ...
 
     def cost(self, instance: Any) -> int | float:
-        """Return the cost in the file's own metric and rounding, of either sign; lower is better."""
+        """Return the cost in the file's metric and rounding, of either sign; lower is better."""
         ...
 
     def to_file_numbers(self, instance: Any) -> list[Any]:
