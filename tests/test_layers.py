@@ -19,7 +19,7 @@ LAYERS = (
     ("domains",),
     ("checkpoint",),
     ("search", "training"),
-    ("inputs", "files", "pipeline", "api", "plots"),
+    ("inputs", "files", "pipeline", "api", "plots", "testing"),
     ("bench",),
     ("cli", "__main__"),
 )
