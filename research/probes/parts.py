@@ -18,11 +18,11 @@ import argparse
 import numpy as np
 import torch
 
-from rhumbline.api import find_device, load_policy, make_tasks
-from rhumbline.bench.compare_sets import draw_uniform
+from rhumbline.bench.compare.sets import draw_uniform
 from rhumbline.decoding import complete, rollout
 from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
 from rhumbline.errors import RhumbError
+from rhumbline.pipeline import find_device, load_policy, make_tasks
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.strategies import build_strategy
 from rhumbline.search.task import Task
@@ -54,7 +54,7 @@ def row(policy: object, task: Task, cuts: int) -> str:
     memory, centre = policy.encode(batch), policy.space.centre((count, 1), task.device)
     luck = torch.rand(count, cuts, 2, generator=torch.Generator().manual_seed(SEED)).to(task.device)
     plans = task.incumbents.long()
-    given = neighbourhood_prefixes(problem.name, batch.xy, plans, luck, both=False)
+    given = neighbourhood_prefixes(task.domain.neighbourhoods, batch.xy, plans, luck, both=False)
     given = given.map(lambda x: x.repeat_interleave(SAMPLES, 1))
     options = {"seed": SEED, "temperature": 1.0, "engine": "auto"}
     cost = complete(problem, policy, batch, centre, given, memory, samples=SAMPLES, **options).cost[

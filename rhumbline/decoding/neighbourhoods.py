@@ -19,7 +19,7 @@ MAX_FREE_NODES = 60
 
 
 def neighbourhood_prefixes(
-    name: str,
+    make_prefixes: Callable[..., Prefixes],
     xy: Float[Tensor, "B N 2"],
     plan: Int[Tensor, "B T"],
     uniforms: Float[Tensor, "B A 2"],
@@ -28,18 +28,15 @@ def neighbourhood_prefixes(
 ) -> Prefixes:
     """Make A prefixes of each plan; two uniforms say which region to free and how many nodes.
 
-    A tour is completed from either end of the stretch that is kept, or, if not `both`, only in the
-    direction in which it was built. A trained policy prefers one direction; tables that a search
-    adapts learn both.
+    `make_prefixes` is the function of the domain, such as `tour_prefixes`. A tour is completed from
+    either end of the stretch that is kept, or, if not `both`, only in the direction in which it was
+    built. A trained policy prefers one direction; tables that a search adapts learn both.
     """
     where = uniforms[..., 0]
-    if name == "tsp" and not both:
-        where = 0.5 * where
     share = uniforms[..., 1]
     span = MAX_FREE_NODES - MIN_FREE_NODES
     free = MIN_FREE_NODES + span * share
-    make_prefixes = PREFIXES_BY_PROBLEM[name]
-    return make_prefixes(xy, plan, where, free)
+    return make_prefixes(xy, plan, where, free, both=both)
 
 
 def tour_prefixes(
@@ -47,11 +44,16 @@ def tour_prefixes(
     plan: Int[Tensor, "B N"],
     where: Float[Tensor, "B A"],
     free: Float[Tensor, "B A"],
+    *,
+    both: bool = True,
 ) -> Prefixes:
     """Make prefixes of tours that leave out a stretch, read from either end of the rest.
 
-    The lower half of `where` reads tours forwards, the upper half backwards.
+    The lower half of `where` reads tours forwards, the upper half backwards. If not `both`, all
+    are read forwards.
     """
+    if not both:
+        where = 0.5 * where
     size = plan.shape[1]
     doubled = where * 2 * size
     backwards = doubled >= size
@@ -74,11 +76,14 @@ def route_prefixes(
     plan: Int[Tensor, "B T"],
     where: Float[Tensor, "B A"],
     free: Float[Tensor, "B A"],
+    *,
+    both: bool = True,
 ) -> Prefixes:
     """Make prefixes of CVRP plans that leave out the routes nearest to a customer.
 
     At least two routes are left out, and further ones until enough customers are free. Plans of
-    one or two routes lose their first or last customers instead.
+    one or two routes lose their first or last customers instead. `both` changes nothing: the kept
+    routes have no end from which they could be continued.
     """
     size = xy.shape[1]
     ends = plan == 0
@@ -201,9 +206,3 @@ def pack_prefixes(plan: Int[Tensor, "B T"], kept: Bool[Tensor, "B A T"]) -> Pref
         actions=whole[..., :steps],
         length=kept.sum(2),
     )
-
-
-PREFIXES_BY_PROBLEM: dict[str, Callable[..., Prefixes]] = {
-    "tsp": tour_prefixes,
-    "cvrp": route_prefixes,
-}

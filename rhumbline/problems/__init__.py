@@ -13,7 +13,9 @@ The protocols below are the contracts that a problem of an outside package must 
 - A state is a `Record` whose tensors are [B, R, ...]. A field that all rollouts of an instance
   share is [B, 1, ...], never [B, N, ...]: beam search and `replay` index the second axis.
 - Costs are minimised and may have either sign: what collects prizes costs the negative of them.
-  Times `scale`, the cost of a sequence is that of its plan on the host.
+  Times `scale`, the cost of a sequence is that of its plan on the host. Costs of complete plans are
+  finite; an infinite one stands for "no plan". Code that compares costs uses absolute differences,
+  or a share of their size (`costs.shift_cost`).
 - Rules are pure and know no randomness besides the generator of `sample`.
 - Nothing may depend on the other instances of a batch.
 """
@@ -77,7 +79,7 @@ class Plan(Protocol):
         ...
 
     def cost(self, instance: Any) -> int | float:
-        """Return the cost in the file's own metric and rounding."""
+        """Return the cost in the file's metric and rounding, of either sign; lower is better."""
         ...
 
     def to_file_numbers(self, instance: Any) -> list[Any]:
@@ -155,7 +157,8 @@ class Problem(Protocol[InstanceBatch, RolloutState]):
     def cost(self, batch: InstanceBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
         """Return the cost of complete sequences, from the actions alone.
 
-        Sequences may be padded by what `step` ignores in a finished rollout.
+        Lower is better, of either sign. Times the batch's `scale` it is in the instance's own
+        units. Sequences may be padded by what `step` ignores in a finished rollout.
         """
         ...
 

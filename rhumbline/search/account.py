@@ -1,5 +1,6 @@
 """The account of a search: what has been spent, what may be spent, and the best plans found."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +38,13 @@ class Account:
         if self.deadline is None:
             return False
         return time.monotonic() >= self.deadline
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the deadline, 0 after it; infinite without one."""
+        if self.deadline is None:
+            return math.inf
+        return max(0.0, self.deadline - time.monotonic())
 
     def allowed(self, wanted: int) -> int:
         """Return how many of the wanted attempts the budget still allows; raise `Spent` if none.

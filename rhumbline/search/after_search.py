@@ -6,6 +6,7 @@ the best plan of each instance is polished even if they have passed. A phase tha
 its time to the next one.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,20 +15,19 @@ from typing import Any
 import torch
 
 from rhumbline import improvers, kernels
+from rhumbline.domains import plan_tools
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import Plan
 from rhumbline.search.driver import Budget, Progress, prepare_strategy, search, stream
 from rhumbline.search.plan_sets import diverse
 from rhumbline.search.plan_sets.diverse import DiverseSet
 from rhumbline.search.plan_sets.similarity import (
-    Polisher,
     edge_similarity,
     pad_actions,
     plan_edges,
-    plan_tools_for,
 )
 from rhumbline.search.solution import Candidate, CostChange, Solution
-from rhumbline.search.strategy import Strategy, warm_up_run_of
+from rhumbline.search.strategy import PlainStrategy, warm_up_run_of
 from rhumbline.search.task import Task, set_warm_start
 
 
@@ -97,7 +97,7 @@ class AfterSearch:
     def check(self, problem: str, budget: Budget) -> None:
         """Raise, before any work, if a phase cannot run. Compile its kernels now, off the clock."""
         if self.plans_to_keep:
-            plan_tools_for(problem, "more than the best plan of a search")
+            plan_tools(problem, "more than the best plan of a search")
         then = self.settled(problem).then
         if then is not None:
             improvers.require_solver(then, problem)
@@ -106,10 +106,7 @@ class AfterSearch:
                 raise InputError(f"{then} works for the rest of the seconds, {advice}")
             improvers.prepare_solver(then)
         if self.polish:
-            kernels.require_numba("a polish")
-            from rhumbline.kernels.numba.local_search import launch as local_moves
-
-            local_moves.load_kernel(problem)
+            prepare_polish(problem)
 
     def phase_ends(self, seconds: float) -> tuple[float, float]:
         """Return after how many seconds the search and the polish end."""
@@ -118,6 +115,18 @@ class AfterSearch:
             return polish_end, polish_end
         polish_seconds = min(TUNING.polish_share * seconds, TUNING.max_polish_seconds)
         return polish_end - polish_seconds, polish_end
+
+
+def prepare_polish(problem: str) -> None:
+    """Compile what a polish needs; raise if the problem has none, or numba is missing."""
+    tools = plan_tools(problem, "a polish")
+    if tools.polisher is None:
+        raise InputError(f"a polish is not supported for {problem}")
+    if tools.polish_kernel:
+        kernels.require_numba("a polish")
+        from rhumbline.kernels.numba.local_search import launch as local_moves
+
+        local_moves.load_kernel(tools.polish_kernel)
 
 
 @dataclass
@@ -133,12 +142,13 @@ class Candidates:
     def best(self) -> Candidate:
         """The cheapest plan, the earliest of equals.
 
-        Lengths that are added in another order differ by rounding, which is no improvement.
+        Lengths that are added in another order differ by rounding, which is no improvement. Costs
+        may be negative.
         """
         costs = [c.cost for c in self.plans]
         least = min(costs)
-        factor = 1.0 + TUNING.relative_rounding
-        limit = least * factor
+        rounding = math.copysign(TUNING.relative_rounding, least)
+        limit = least * (1.0 + rounding)
         equals = (c for c in self.plans if c.cost <= limit)
         return next(equals)
 
@@ -161,7 +171,7 @@ class Candidates:
 
 
 def solve_task(
-    strategy: Strategy[Any],
+    strategy: PlainStrategy,
     task: Task,
     budget: Budget,
     watch: Callable[[Progress], None] | None = None,
@@ -175,10 +185,8 @@ def solve_task(
     after = (finish or AfterSearch()).settled(task.problem.name)
     after.check(task.problem.name, budget)
     prepare_strategy(strategy, task)
-    if budget.seconds and task.device.type == "cuda":
-        run_warm_up(strategy, task, budget)
     if after.plans_to_keep:
-        tools = plan_tools_for(task.problem.name, "a pool of plans")
+        tools = task.plan_tools("a pool of plans")
         task.account.diverse_set = DiverseSet(tools, after.plans_to_keep, task.original_batch)
     run = AfterSearchRun(task, budget, after, time.monotonic(), watch)
     if any(warm_start):
@@ -198,7 +206,7 @@ def solve_task(
         return [run.result(c) for c in instances], True
 
 
-def run_warm_up(strategy: Strategy[Any], task: Task, budget: Budget) -> None:
+def run_warm_up(strategy: PlainStrategy, task: Task, budget: Budget) -> None:
     """Make some attempts that do not count, before the clock runs, but no more than the budget has.
 
     A GPU compiles kernels for each new size, which takes ten seconds to half a minute.
@@ -293,8 +301,9 @@ class AfterSearchRun:
         end = None
         if self.budget.seconds is not None:
             _, end = self.after.phase_ends(self.budget.seconds)
-        tools = plan_tools_for(self.task.problem.name, "a polish")
-        polishers: dict[int, Polisher] = {}
+        make_polisher = self.task.plan_tools("a polish").polisher
+        assert make_polisher is not None, "AfterSearch.check has refused"
+        polishers = dict[int, Callable[[Any], Any]]()
         for rank in range(TUNING.polished_plans):
             for place, candidates in enumerate(instances):
                 if rank and end is not None and self.seconds >= end:
@@ -303,7 +312,7 @@ class AfterSearchRun:
                 if rank >= len(given[place]) or candidates.solution.unmet:
                     continue
                 if place not in polishers:
-                    polishers[place] = tools.polisher(candidates.solution.instance)
+                    polishers[place] = make_polisher(candidates.solution.instance)
                 plan = given[place][rank].plan
                 candidates.add(polishers[place](plan), "polish")
 
@@ -349,7 +358,7 @@ class AfterSearchRun:
             return ranked[:1]
         problem = self.task.problem
         instance = candidates.solution.instance
-        tools = plan_tools_for(problem.name, "different plans")
+        tools = self.task.plan_tools("different plans")
         batch = problem.collate([instance])
         horizon = problem.horizon(batch)
         limit = 1.0 - diverse.TUNING.min_edge_difference

@@ -18,6 +18,7 @@ from rhumbline.errors import InputError
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
 from rhumbline.problems.tsp import TSP, Tour
+from rhumbline.search import pacing
 from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.plan_sets.elite import EliteSet
@@ -174,8 +175,8 @@ def test_instances_do_not_depend_on_the_batch(driver: CVRPPolicy, monkeypatch) -
 
     together, _ = search(strategy, make_task(CVRP(), driver, instances), Budget(40))
     few, plan = alone()
-    small = replace(tasks.TUNING, piece_elements_cpu=1, untimed_piece_factor=1)
-    monkeypatch.setattr(tasks, "TUNING", small)
+    small = replace(pacing.TUNING, piece_elements_cpu=1, untimed_piece_factor=1)
+    monkeypatch.setattr(pacing, "TUNING", small)
     many, same = alone()
     assert many > 2 * few
     assert together[1].plan == plan == same
@@ -409,7 +410,7 @@ def test_beams_are_for_cpus(driver: CVRPPolicy, monkeypatch) -> None:
     assert [CMAESRefine(beam=beam).default_beam(large) for beam in (None, 3)] == [0, 3]
     monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
     assert [CMAESRefine(beam=beam).default_beam(task) for beam in (None, 0, 3)] == [0, 0, 3]
-    assert CMAESRefine().rehearsal[0].default_beam(task) == 0
+    assert CMAESRefine().warm_up(task).strategy.default_beam(task) == 0
 
 
 def test_neighbourhoods_build_upon_one_another(driver: CVRPPolicy) -> None:
@@ -437,9 +438,9 @@ def test_tours_may_be_cut_the_way_they_were_built_only() -> None:
         torch.tensor([[[0.1, 0.0], [0.6, 0.0], [0.99, 0.0]]]),
     )
     xy = torch.rand(1, 5, 2, generator=torch.Generator().manual_seed(1))
-    one = neighbourhood_prefixes("tsp", xy, plan, uniforms, both=False).actions[0].tolist()
+    one = neighbourhood_prefixes(tour_prefixes, xy, plan, uniforms, both=False).actions[0].tolist()
     assert one == [[3, 1, 4, 0, 2], [0, 2, 3, 1, 4], [2, 3, 1, 4, 0]]
-    assert neighbourhood_prefixes("tsp", xy, plan, uniforms).actions[0].tolist()[2] == [
+    assert neighbourhood_prefixes(tour_prefixes, xy, plan, uniforms).actions[0].tolist()[2] == [
         2,
         0,
         4,
@@ -448,6 +449,7 @@ def test_tours_may_be_cut_the_way_they_were_built_only() -> None:
     ]
     routes = torch.tensor([[1, 2, 0, 3, 0, 4, 0, 0]])
     same = (
-        neighbourhood_prefixes("cvrp", xy, routes, uniforms, both=both) for both in (True, False)
+        neighbourhood_prefixes(route_prefixes, xy, routes, uniforms, both=both)
+        for both in (True, False)
     )
     assert torch.equal(*(x.actions for x in same))

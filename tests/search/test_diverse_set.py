@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rhumbline.decoding import Rollouts
+from rhumbline.domains import DOMAINS
 from rhumbline.problems.cvrp import CVRP, Routes
 from rhumbline.problems.cvrp import cvrp_from_arrays as cvrp
 from rhumbline.problems.jssp import Schedule
@@ -15,8 +16,9 @@ from rhumbline.problems.jssp import jssp_from_arrays as shop
 from rhumbline.problems.tsp import TSP, Tour, tsp_from_array
 from rhumbline.search.plan_sets import diverse
 from rhumbline.search.plan_sets.diverse import TUNING, DiverseSet
-from rhumbline.search.plan_sets.similarity import PLAN_TOOLS, edge_similarity, plan_edges
+from rhumbline.search.plan_sets.similarity import edge_similarity, plan_edges
 
+TOUR_TOOLS = DOMAINS["tsp"].plans
 MAX_SIMILARITY = 1 - TUNING.min_edge_difference
 
 
@@ -27,7 +29,7 @@ def tours(*orders: list[int]) -> torch.Tensor:
 
 def similarity(problem: str, one: list[int], other: list[int], batch=None) -> float:
     """Return the similarity of two action sequences."""
-    tools = PLAN_TOOLS[problem]
+    tools = DOMAINS[problem].plans
     return float(edge_similarity(plan_edges(tools, batch, one), plan_edges(tools, batch, other)))
 
 
@@ -67,12 +69,12 @@ def test_schedules_share_orders_on_machines() -> None:
 def test_encoding_is_the_inverse_of_decoding() -> None:
     """The action sequence of a plan decodes to that plan."""
     square, tour = tsp_from_array(np.eye(4)[:, :2]), Tour((2, 0, 1, 3))
-    assert TSP().decode(square, PLAN_TOOLS["tsp"].encode_plan(square, tour)) == tour
+    assert TSP().decode(square, TOUR_TOOLS.encode_plan(square, tour)) == tour
     delivery, routes = cvrp(np.zeros(2), np.eye(3)[:, :2], np.ones(3), 2), Routes(((3, 1), (2,)))
-    assert CVRP().decode(delivery, PLAN_TOOLS["cvrp"].encode_plan(delivery, routes)) == routes
+    assert CVRP().decode(delivery, DOMAINS["cvrp"].plans.encode_plan(delivery, routes)) == routes
     instance = shop([[2, 0], [4, 1]], [[0, 1], [1, 0]])
     schedule = Schedule(((0, 4), (0, 4)))
-    assert PLAN_TOOLS["jssp"].encode_plan(instance, schedule) == [0, 0, 1, 0, 1]
+    assert DOMAINS["jssp"].plans.encode_plan(instance, schedule) == [0, 0, 1, 0, 1]
 
 
 def enter_plans(pool: DiverseSet, cost: list[float], orders: list[list[int]]) -> DiverseSet:
@@ -87,9 +89,7 @@ def test_equal_plans_take_one_place() -> None:
     Others follow, cheapest first.
     """
     base, other = [0, 1, 2, 3, 4, 5], [0, 2, 4, 1, 3, 5]
-    pool = enter_plans(
-        DiverseSet(PLAN_TOOLS["tsp"], 3, None), [2.0, 1.0, 1.0], [other, base, base[::-1]]
-    )
+    pool = enter_plans(DiverseSet(TOUR_TOOLS, 3, None), [2.0, 1.0, 1.0], [other, base, base[::-1]])
     enter_plans(pool, [1.0, 3.0], [base[2:] + base[:2], [0, 3, 1, 4, 2, 5]])
     assert pool.cost.tolist() == [[1.0, 2.0, 3.0]]
     assert pool.plans() == [[base, other, [0, 3, 1, 4, 2, 5]]]
@@ -100,7 +100,7 @@ def test_a_cheaper_plan_replaces_similar_ones() -> None:
     far = np.random.default_rng(0).permutation(50).tolist()
     base = list(range(50))
     near = base[:10] + base[10:20][::-1] + base[20:]
-    pool = enter_plans(DiverseSet(PLAN_TOOLS["tsp"], 4, None), [3.0, 4.0], [base, far])
+    pool = enter_plans(DiverseSet(TOUR_TOOLS, 4, None), [3.0, 4.0], [base, far])
     enter_plans(pool, [2.0], [near])
     assert pool.plans() == [[near, far]]
 
@@ -109,7 +109,7 @@ def test_a_cheaper_plan_replaces_similar_ones() -> None:
 def test_against_a_plain_list(size: int) -> None:
     """The best plan is always first, costs ascend, and no two plans are similar."""
     rng = np.random.default_rng(size)
-    pool, seen = DiverseSet(PLAN_TOOLS["tsp"], size, None), []
+    pool, seen = DiverseSet(TOUR_TOOLS, size, None), []
     for _ in range(6):
         orders = [mutated_tour(rng) for _ in range(5)]
         cost = rng.integers(0, 30, 5).astype(np.float32).tolist()
@@ -137,10 +137,10 @@ def test_instances_have_their_own_plans() -> None:
     rng = torch.Generator().manual_seed(0)
     actions = torch.rand(3, 4, 5, 20, generator=rng).argsort(-1).to(torch.int16)
     cost = torch.rand(3, 4, 5, generator=rng)
-    together = DiverseSet(PLAN_TOOLS["tsp"], 4, None)
+    together = DiverseSet(TOUR_TOOLS, 4, None)
     together.enter(Rollouts(cost, actions))
     for row in range(3):
-        alone = DiverseSet(PLAN_TOOLS["tsp"], 4, None)
+        alone = DiverseSet(TOUR_TOOLS, 4, None)
         alone.enter(Rollouts(cost[row : row + 1], actions[row : row + 1]))
         assert alone.plans()[0] == together.plans()[row]
 
@@ -151,7 +151,7 @@ def test_comparing_in_pieces_changes_nothing(monkeypatch) -> None:
     actions = torch.rand(5, 2, 6, 30, generator=rng).argsort(-1).to(torch.int16)
     actions[:, 1, :3] = actions[:, 0, :3].roll(4, -1)  # copies from another start
     cost = torch.rand(5, 2, 6, generator=rng)
-    whole, pieces = DiverseSet(PLAN_TOOLS["tsp"], 5, None), DiverseSet(PLAN_TOOLS["tsp"], 5, None)
+    whole, pieces = DiverseSet(TOUR_TOOLS, 5, None), DiverseSet(TOUR_TOOLS, 5, None)
     whole.enter(Rollouts(cost, actions))
     monkeypatch.setattr(diverse, "TUNING", replace(TUNING, max_elements=1))
     pieces.enter(Rollouts(cost, actions))
@@ -175,4 +175,4 @@ def test_plans_behind_hundreds_of_copies_are_found() -> None:
         ):
             kept.append(plan)
     assert len(kept) == 6
-    assert enter_plans(DiverseSet(PLAN_TOOLS["tsp"], 6, None), cost, orders).plans() == [kept]
+    assert enter_plans(DiverseSet(TOUR_TOOLS, 6, None), cost, orders).plans() == [kept]

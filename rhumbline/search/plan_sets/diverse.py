@@ -14,7 +14,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
-from rhumbline.search.plan_sets.similarity import PlanTools, edge_similarity
+from rhumbline.domain import PlanTools
+from rhumbline.search.plan_sets.similarity import edge_similarity
 
 
 @dataclass(frozen=True)
