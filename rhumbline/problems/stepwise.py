@@ -25,11 +25,10 @@ class StepwiseRules:
     def replay(self, batch: Any, actions: Int[Tensor, "B R T"]) -> Any:
         """Return the states before decisions 1..T-1 by making all steps, one after another."""
         state = self.reset(batch, actions[..., 0])
-        states: list[Any] = []
+        states: list[Any] = [state]
         for action in actions[..., 1:].unbind(2):
-            states.append(state)
-            state = self.step(state, action)
-        return stack_states(states or [state], actions.shape[1])
+            states.append(self.step(states[-1], action))
+        return stack_states(states, actions.shape[1])
 
     def outcome(
         self, batch: Any, state: Any, actions: Int[Tensor, "B R T"]
@@ -54,19 +53,21 @@ class StepwiseRules:
 
 
 def stack_states(states: Sequence[Any], rollouts: int) -> Any:
-    """Return successive states as one, with the steps flattened into the rollout axis.
+    """Return all states but the last as one, with the steps flattened into the rollout axis.
 
     Fields per instance, of size 1 along the rollouts, stay as they are. With a single rollout they
     are the fields that no step replaces.
     """
     first = states[0]
     last = states[-1]
+    steps = len(states) - 1
     stacked: dict[str, Tensor] = {}
     for field in fields(first):
         value = getattr(first, field.name)
         if not isinstance(value, Tensor) or value.shape[1] != rollouts:
             continue
         if rollouts > 1 or getattr(last, field.name) is not value:
-            steps = [getattr(state, field.name) for state in states]
-            stacked[field.name] = torch.stack(steps, dim=2).flatten(1, 2)
+            values = [getattr(state, field.name) for state in states]
+            by_step = torch.stack(values, dim=2)
+            stacked[field.name] = by_step[:, :, :steps].flatten(1, 2)
     return replace(first, **stacked)
