@@ -17,7 +17,7 @@ import torch
 
 from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
-from rhumbline.domains import find_policy_family, plan_tools
+from rhumbline.domains import DOMAINS, find_policy_family, plan_tools
 from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
