@@ -23,6 +23,22 @@ class PolicyFamily:
     architecture: type[Any]
     network: type[Any]
     rules: Problem[Any, Any]
+    # How training makes a policy of this family from one of another, by the other's name.
+    converters: Mapping[str, Callable[[Any], Any]] = field(
+        default_factory=dict[str, Callable[[Any], Any]]
+    )
+
+
+@dataclass(frozen=True)
+class DatasetFormat:
+    """How a dataset holds instances: one safetensors file with a row for each of them."""
+
+    tensors: frozenset[str]  # that every such file has
+    load: Callable[[Path], list[Any]]
+    save: Callable[[Path, Any, dict[str, str]], None]  # path, sampled batch, note on its origin
+
+
+ContentCheck = Callable[[Path], bool]
 
 
 @dataclass(frozen=True)
@@ -30,7 +46,13 @@ class FileFormats:
     """How instances and plans of a problem are read from files and written."""
 
     readers: Mapping[str, Reader] = field(default_factory=dict[str, Reader])  # by suffix
-    readers_by_type: Mapping[str, Reader] = field(default_factory=dict[str, Reader])  # by TYPE
+    # For files with an unknown suffix: by their content, else by their TYPE header. The reader of
+    # TYPE "" is for files without a known one.
+    readers_by_content: tuple[tuple[ContentCheck, Reader], ...] = ()
+    readers_by_type: Mapping[str, Reader] = field(default_factory=dict[str, Reader])
+    # Suffixes that much else has too: whether such a file in a folder holds an instance.
+    content_checks: Mapping[str, ContentCheck] = field(default_factory=dict[str, ContentCheck])
+    dataset: DatasetFormat | None = None
     plan_suffix: str = ".json"
     write_plan: Callable[[Path, Any, Any, str], None] | None = None  # path, plan, instance, comment
     read_plan: Callable[[Path, Any], Any] | None = None  # path, instance
@@ -70,11 +92,18 @@ class SearchDefaults:
 
     strategy: str = "cmaes"  # where the policy has a latent space
     refines: bool = False  # whether `cmaes-refine` takes its place where kernels serve
-    eas_emb: ActiveSearchRates | None = None
-    eas_lay: ActiveSearchRates | None = None
-    sgbs_eas: ActiveSearchRates | None = None
+    # Active search: `eas-emb`, `eas-lay`, and `eas-lay` in turns with a beam. The TSP's by default.
+    eas_emb: ActiveSearchRates = ActiveSearchRates(0.0032, 0.0058)
+    eas_lay: ActiveSearchRates = ActiveSearchRates(0.00032, 0.012)
+    sgbs_eas: ActiveSearchRates = ActiveSearchRates(0.000815, 0.006)
     beam: tuple[int, int] = (4, 4)  # width and branching factor of SGBS
     max_learning_rate: float = 0.005  # of strategies that learn on the instance
+    # Whether an attempt has rollouts from several starts, whose costs active search compares.
+    comparable_starts: bool = False
+    # Whether the policy can express every plan that a user may give, and so learn from it.
+    learns_from_given_plans: bool = False
+    # Whether a search learns from other sequences that spell the same plan (`Problem.views`).
+    learns_from_views: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +112,9 @@ class TrainingTraits:
 
     is_grid: bool = False  # sizes are jobs x machines, such as "20x15"; otherwise a number of nodes
     symmetric_copies: int = 1  # at most; 1: instances have no symmetries that training could use
-    is_reversible: bool = False  # whether a plan read backwards is a plan of equal cost
+    # Whether a plan may begin with any node and be read backwards, at equal cost.
+    is_reversible: bool = False
+    limits_attention: bool = False  # whether the encoder attends, and `optimiser.spread` serves
     pads_plans: bool = False  # whether sequences have room that only some plans need
     has_neighbourhoods: bool = False  # whether regions of plans can be re-sampled in training
     has_fused_step: bool = False  # whether a step can be recorded as a CUDA graph

@@ -17,8 +17,8 @@ import numpy as np
 from harness import Case, Harness, make_parser
 
 from rhumbline.domains import DOMAINS
-from rhumbline.formats import read
-from rhumbline.formats.discovery import find_instance_files
+from rhumbline.files import read
+from rhumbline.files.discovery import find_instance_files
 from rhumbline.kernels.numba.local_search.launch import kick_and_shorten_tour, nearest_nodes
 from rhumbline.local_search.threads import generator_state
 from rhumbline.problems.cvrp import Routes, cvrp_from_arrays

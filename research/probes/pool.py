@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from rhumbline.api import find_device, load_policy
 from rhumbline.domains import DOMAINS
+from rhumbline.pipeline import find_device, load_policy
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search.after_search import TUNING
 from rhumbline.search.plan_sets.diverse import DiverseSet

@@ -56,7 +56,7 @@ class Plan(Protocol):
         ...
 
     def cost(self, instance: Any) -> int | float:
-        """Return the cost in the file's own metric and rounding; lower is better."""
+        """Return the cost in the file's metric and rounding, of either sign; lower is better."""
         ...
 
     def to_file_numbers(self, instance: Any) -> list[Any]:
@@ -129,7 +129,8 @@ class Problem(Protocol[InstanceBatch, RolloutState]):
     def cost(self, batch: InstanceBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
         """Return the cost of complete sequences, from the actions alone.
 
-        Lower is better, of either sign. It is in the instance's own units times `batch.scale`.
+        Lower is better, of either sign. Times the batch's `scale` it is in the instance's own
+        units.
         """
         ...
 

@@ -27,7 +27,7 @@ from rhumbline.search.plan_sets.similarity import (
     plan_edges,
 )
 from rhumbline.search.solution import Candidate, CostChange, Solution
-from rhumbline.search.strategy import Strategy, warm_up_run_of
+from rhumbline.search.strategy import PlainStrategy, warm_up_run_of
 from rhumbline.search.task import Task, set_warm_start
 
 
@@ -171,7 +171,7 @@ class Candidates:
 
 
 def solve_task(
-    strategy: Strategy[Any],
+    strategy: PlainStrategy,
     task: Task,
     budget: Budget,
     watch: Callable[[Progress], None] | None = None,
@@ -185,8 +185,6 @@ def solve_task(
     after = (finish or AfterSearch()).settled(task.problem.name)
     after.check(task.problem.name, budget)
     prepare_strategy(strategy, task)
-    if budget.seconds and task.device.type == "cuda":
-        run_warm_up(strategy, task, budget)
     if after.plans_to_keep:
         tools = task.plan_tools("a pool of plans")
         task.account.diverse_set = DiverseSet(tools, after.plans_to_keep, task.original_batch)
@@ -208,7 +206,7 @@ def solve_task(
         return [run.result(c) for c in instances], True
 
 
-def run_warm_up(strategy: Strategy[Any], task: Task, budget: Budget) -> None:
+def run_warm_up(strategy: PlainStrategy, task: Task, budget: Budget) -> None:
     """Make some attempts that do not count, before the clock runs, but no more than the budget has.
 
     A GPU compiles kernels for each new size, which takes ten seconds to half a minute.

@@ -410,7 +410,7 @@ def test_beams_are_for_cpus(driver: CVRPPolicy, monkeypatch) -> None:
     assert [CMAESRefine(beam=beam).default_beam(large) for beam in (None, 3)] == [0, 3]
     monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
     assert [CMAESRefine(beam=beam).default_beam(task) for beam in (None, 0, 3)] == [0, 0, 3]
-    assert CMAESRefine().rehearsal[0].default_beam(task) == 0
+    assert CMAESRefine().warm_up(task).strategy.default_beam(task) == 0
 
 
 def test_neighbourhoods_build_upon_one_another(driver: CVRPPolicy) -> None:

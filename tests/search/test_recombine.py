@@ -377,7 +377,7 @@ def test_a_search_ends_with_a_recombination(driver: CVRPPolicy, corners: CVRPIns
         elite_of(task.batch, NORTH).cost[:, 0],
         torch.tensor([NORTH]),
     )
-    strategy.conclude(task, replace(state, stock=north.joined(south, 512)))
+    strategy.finish(task, replace(state, stock=north.joined(south, 512)))
     assert set(CVRP().decode(corners, task.incumbents[0].tolist()).routes) == RIGHT
     assert task.account.attempts == attempts
 
@@ -496,4 +496,4 @@ def test_tours_have_no_routes(policy, make_instances) -> None:
     task.account.limit = 1000
     state, _, _ = strategy.step(task, strategy.init(task))
     assert state.stock is None
-    strategy.conclude(task, state)
+    strategy.finish(task, state)

@@ -36,7 +36,7 @@ ALL: dict[str, Any] = {name: kind() for name, kind in STRATEGIES.items()} | {
     "population+pairs": Population(pairs=True),
 }
 ORDER = torch.arange(6).expand(2, 1, 1, 6)  # actions of two rollouts
-REPEATING = sorted(name for name, strategy in ALL.items() if not getattr(strategy, "ends", False))
+REPEATING = sorted(name for name, strategy in ALL.items() if not strategy.finite)
 SEEDED = sorted(set(REPEATING) - {"sgbs"})  # greedy decoding needs no noise
 
 

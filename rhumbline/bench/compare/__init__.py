@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from rhumbline.api import find_device, load_policies, make_tasks
 from rhumbline.bench import provenance
 from rhumbline.bench.instance_sets import InstanceSet
 from rhumbline.bench.methods import BenchOptions, SearchRunner, make_search_runner
@@ -34,8 +33,9 @@ from rhumbline.bench.runner import (
     run_jobs,
 )
 from rhumbline.bench.suite import Method
-from rhumbline.checkpoint import DEFAULT_CHECKPOINTS, find_checkpoint, read_tensor_file
+from rhumbline.checkpoint import find_checkpoint, read_tensor_file
 from rhumbline.errors import InputError
+from rhumbline.pipeline import find_device, load_policy, make_tasks
 from rhumbline.search.strategies import default_strategy_for_task, parse_settings
 
 DEFAULT = "default"  # the strategy that `rhumb solve` takes
@@ -50,6 +50,8 @@ class Comparison:
     policies: tuple[str, ...] = ("",)  # shipped names or paths; "" is the default of the problem
     attempts: tuple[int, ...] = ()  # for each instance
     seconds: tuple[float, ...] = ()  # for each instance; instances solved together share the sum
+    solvers: tuple[str, ...] = ("",)  # that continue after the search; "" is none
+    polish: bool = False
     augment: int = 1
     together: int = 0  # instances solved at once; 0 is what memory allows, on a CPU 8
     seeds: tuple[int, ...] = (0,)
@@ -57,6 +59,7 @@ class Comparison:
     def __post_init__(self) -> None:
         refuse_repeated("--search", self.strategies)
         refuse_repeated("--policy", self.policies)
+        refuse_repeated("--then", self.solvers)
         refuse_repeated("--attempts", self.attempts)
         refuse_repeated("--seconds", self.seconds)
         refuse_repeated("--seeds", self.seeds)
@@ -71,25 +74,28 @@ class Comparison:
         budgets += [{"seconds": seconds} for seconds in self.seconds]
         budgets = budgets or [{"attempts": DEFAULT_ATTEMPTS}]
         return [
-            self.make_method(strategy, policy, budget)
+            self.make_method(strategy, policy, {**budget, "then": solver})
             for budget in budgets
             for strategy in self.strategies
             for policy in self.policies
+            for solver in self.solvers
         ]
 
-    def make_method(self, text: str, policy: str, budget: dict[str, Any]) -> Method:
-        """Return the method of a strategy with settings, a policy and a budget."""
+    def make_method(self, text: str, policy: str, options: dict[str, Any]) -> Method:
+        """Return the method of a strategy with settings, a policy, a budget and a solver."""
         strategy, *settings = text.split("+")
         method = Method(
             name=text,
             strategy=strategy,
             policy=policy,
             settings=parse_settings(settings),
+            polish=self.polish,
             augment=self.augment,
             together=self.together,
-            **budget,
+            **options,
         )
         parts = [text, policy, method.budget_text, f"{self.augment} copies" * (self.augment > 1)]
+        parts += ["polish" * self.polish, f"then {method.then}" * bool(method.then)]
         return replace(method, name=", ".join(filter(None, parts)))
 
 
@@ -137,7 +143,7 @@ def prepare_comparison(
             problem = instances.spec.problem
             runner = make_search_runner(method, problem, options)
             checkpoint = method.policy.replace("{problem}", problem)
-            digest = weights_digest(checkpoint or DEFAULT_CHECKPOINTS[problem], problem)
+            digest = weights_digest(checkpoint or None, problem)
             runner.solver += f" (weights {digest})"
             runner.check(smallest_instance(instances))
             pairs.append(MethodOnSet(method, instances, runner))
@@ -157,7 +163,7 @@ def resolve_default(method: Method, instances: InstanceSet, options: BenchOption
     name = method.policy.replace("{problem}", smallest.problem)
     tasks = make_tasks(
         [smallest],
-        load_policies([smallest], name or None),
+        {smallest.problem: load_policy(name or None, smallest.problem)},
         seed=0,
         device=find_device(options.device),
         engine=options.engine,
@@ -166,7 +172,7 @@ def resolve_default(method: Method, instances: InstanceSet, options: BenchOption
     return replace(method, strategy=default_strategy_for_task(task))
 
 
-def weights_digest(name: str, problem: str) -> str:
+def weights_digest(name: str | None, problem: str) -> str:
     """Return a digest of the weights of a checkpoint alone, whatever its header says."""
     path = find_checkpoint(name, problem)
     tensors, _ = read_tensor_file(path)
