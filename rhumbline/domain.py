@@ -143,6 +143,9 @@ class Domain:
     recombines_routes: bool = False  # whether set partitioning can combine routes of several plans
     # Costs of a batch without the surcharges that guide the search; None: there are none.
     plain_cost: Callable[[Any, Any], Any] | None = None
+    # A batch whose costs are lengths in the unit square, or None if those of this batch are. It
+    # makes learning rates independent of a file's metric.
+    without_metric: Callable[[Any], Any] | None = None
     improver: str | None = None  # our own local search, which `--then auto` stands for
     search: SearchDefaults = SearchDefaults()
     training: TrainingTraits = TrainingTraits()

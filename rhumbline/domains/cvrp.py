@@ -48,6 +48,7 @@ CVRP_DOMAIN = Domain(
     neighbourhoods=route_prefixes,
     recombines_routes=True,
     plain_cost=CVRPBatch.without_surcharge,
+    without_metric=CVRPBatch.without_metric,
     improver="ruin",
     search=SearchDefaults(
         strategy="cmaes-elite",

@@ -18,7 +18,7 @@ from rhumbline.local_search.polish import tour_polisher
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.distributions.varied import vary_tsp
-from rhumbline.problems.tsp import TSP, Tour, TSPInstance
+from rhumbline.problems.tsp import TSP, Tour, TSPBatch, TSPInstance
 from rhumbline.problems.tsp.edges import encode_tour, tour_edges
 from rhumbline.problems.tsp.python_inputs import tsp_from_python
 
@@ -43,6 +43,7 @@ TSP_DOMAIN = Domain(
     weights="tsp",
     plans=PlanTools(tour_edges, encode_tour, tour_polisher, polish_kernel="tsp"),
     neighbourhoods=tour_prefixes,
+    without_metric=TSPBatch.without_metric,
     improver="ils",
     search=SearchDefaults(
         strategy="cmaes",

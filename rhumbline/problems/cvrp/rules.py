@@ -50,6 +50,15 @@ class CVRPBatch(Record):
         ones = [1] * (cost.ndim - 1)
         return cost.remainder(self.surcharge.view(-1, *ones))
 
+    def without_metric(self) -> "CVRPBatch | None":
+        """Return a batch whose costs are lengths in the unit square; None if this is one.
+
+        It has no vehicle limits and surcharges either.
+        """
+        if self.distance is None:
+            return None
+        return replace(self, distance=None, vehicles=None, surcharge=None)
+
 
 @dataclass(frozen=True)
 class CVRPState(Record):

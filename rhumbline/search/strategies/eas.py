@@ -20,7 +20,6 @@ from rhumbline.domain import ActiveSearchRates, SearchDefaults
 from rhumbline.errors import InputError
 from rhumbline.kernels import note_once
 from rhumbline.policies.attention.memory import Memory, ResidualLayer
-from rhumbline.problems.cvrp import CVRPBatch
 from rhumbline.search.strategy import Needs, Step, Strategy
 from rhumbline.search.task import Task
 
@@ -249,12 +248,12 @@ def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
     """
     batch = task.batch
     cost = rolled.cost
-    if isinstance(batch, CVRPBatch):
-        cost = batch.without_surcharge(cost)
-        batch = replace(batch, vehicles=None, surcharge=None)
-    if getattr(batch, "distance", None) is not None:
+    domain = task.domain
+    if domain.plain_cost is not None:
+        cost = domain.plain_cost(batch, cost)
+    straight_batch = domain.without_metric(batch) if domain.without_metric else None
+    if straight_batch is not None:
         first = rolled.actions[:, 0, :1].long()
-        straight_batch = replace(batch, distance=None)
         straight = task.problem.cost(straight_batch, first)
         given = cost[:, 0, :1].clamp(min=1e-9)
         cost = cost * (straight / given)[..., None]
