@@ -124,6 +124,27 @@ def test_what_it_lacks_is_refused_in_a_sentence(policy: Path, ring_file: Path) -
         rhumbline.solve(ring_file, policy=policy, warm_start=given, attempts=1)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--plot",), "drawing a plan is not supported for ring"),
+        (("--top", 2), "more than the best plan of a search is not supported for ring"),
+        (("--warm-start", "six.json"), "a warm start is not supported for ring"),
+        (("--search", "cmaes-refine"), "there are no neighbourhoods in plans of ring-net"),
+        (("--vehicles", 3), "a number of vehicles is for vehicle routing, this is 'ring'"),
+    ],
+)
+def test_the_shell_refuses_what_it_lacks(
+    policy: Path, ring_file: Path, monkeypatch: pytest.MonkeyPatch, words: tuple, message: str
+) -> None:
+    """Exit 3 and a sentence, before the search."""
+    monkeypatch.chdir(ring_file.parent)
+    Path("six.json").write_text('{"name": "six", "plan": [0, 1, 2, 3, 4, 5]}')
+    done = run("solve", ring_file, "--policy", policy, "--attempts", 4, "--device", "cpu", *words)
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert message in done.stderr
+
+
 def test_policies_are_found_by_their_names() -> None:
     """Each name belongs to one domain; an unknown one is a KeyError."""
     assert find_policy_family("ring-net") == (RING, RING.policies["ring-net"])

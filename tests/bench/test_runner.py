@@ -384,7 +384,7 @@ def test_a_job_reports_how_far_it_is(
 
     The results do not change.
     """
-    monkeypatch.setattr(runner, "SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr(runner.JobProgress, "seconds_between_reports", 0.0)
     reports: list[RunProgress] = []
     list(measure_suite(suite, tmp_path / "reported.jsonl", CPU, refuse_warnings, reports.append))
     current = [(s.done, s.current.method, s.current.spent) for s in reports if s.current]

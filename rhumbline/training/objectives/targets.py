@@ -86,7 +86,8 @@ def find_winners(cost: Float[Tensor, "B K S"]) -> tuple[Int[Tensor, "B S"], Bool
     See Chalumeau et al. 2023, eq. 1 and appendix F (ties). A single latent never ties.
     """
     best, winner = cost.min(1)
-    is_best = cost <= shift_cost(best[:, None], TIE_TOLERANCE)
+    limit = shift_cost(best[:, None], TIE_TOLERANCE)
+    is_best = cost <= limit
     is_tied = is_best.sum(1) > 1
     if cost.shape[1] == 1:
         return winner, torch.ones_like(is_tied)
