@@ -100,6 +100,9 @@ class SearchDefaults:
     max_learning_rate: float = 0.005  # of strategies that learn on the instance
     # Whether an attempt has rollouts from several starts, whose costs active search compares.
     comparable_starts: bool = False
+    # From rules, batch, costs and actions: the costs that active search learns from; None: as they
+    # are. Its rates are for lengths in the unit square.
+    learning_cost: Callable[[Any, Any, Any, Any], Any] | None = None
     # Whether the policy can express every plan that a user may give, and so learn from it.
     learns_from_given_plans: bool = False
     # Whether a search learns from other sequences that spell the same plan (`Problem.views`).
@@ -143,9 +146,6 @@ class Domain:
     recombines_routes: bool = False  # whether set partitioning can combine routes of several plans
     # Costs of a batch without the surcharges that guide the search; None: there are none.
     plain_cost: Callable[[Any, Any], Any] | None = None
-    # A batch whose costs are lengths in the unit square, or None if those of this batch are. It
-    # makes learning rates independent of a file's metric.
-    without_metric: Callable[[Any], Any] | None = None
     improver: str | None = None  # our own local search, which `--then auto` stands for
     search: SearchDefaults = SearchDefaults()
     training: TrainingTraits = TrainingTraits()

@@ -30,12 +30,6 @@ class TSPBatch(Record):
         """Return whether a cost is the Euclidean length in `xy`, which all kernels support."""
         return self.distance is None
 
-    def without_metric(self) -> "TSPBatch | None":
-        """Return a batch whose costs are lengths in the unit square; None if this is one."""
-        if self.distance is None:
-            return None
-        return replace(self, distance=None)
-
 
 @dataclass(frozen=True)
 class TSPState(Record):
