@@ -44,8 +44,6 @@ class Task:
     engine: EngineName
     account: Account = field(default_factory=Account)
     copies: int = 1
-    start_time: float = 0.0
-    spare_trajectories: int = 0  # of each instance: paid for and not made
     max_scored_sequences: float = math.inf  # whose scores fit into device memory, once it was full
     tried_count: int = 0  # latents of each instance so far, which number the noise
 
@@ -86,13 +84,12 @@ class Task:
     @property
     def spent_share(self) -> float:
         """The share of the budget that is spent, by attempts or time, whichever is larger."""
-        limit = self.account.limit
-        deadline = self.account.deadline
-        by_attempts = self.account.attempts / limit if limit else 0.0
-        if deadline is None:
-            return by_attempts
-        seconds = time.monotonic() - self.start_time
-        return max(by_attempts, seconds / (deadline - self.start_time))
+        return self.account.spent_share
+
+    @property
+    def start_time(self) -> float:
+        """When the clock of the search was started."""
+        return self.account.start_time
 
     @property
     def incumbents(self) -> Int[Tensor, "B T"]:
@@ -103,7 +100,6 @@ class Task:
     def forget(self) -> None:
         """Reset the account, so that a search that follows sees the noise of the first one."""
         self.account = Account()
-        self.spare_trajectories = 0
         self.tried_count = 0
 
     def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
@@ -273,8 +269,7 @@ class Task:
 
     def check_deadline(self) -> None:
         """Raise `Spent` if time is up: between parts of long work that makes no solutions."""
-        if self.account.is_late:
-            raise Spent
+        self.account.check_deadline()
 
     # --- pacing
 
@@ -310,13 +305,7 @@ class Task:
         `trajectories` is what each of them takes, of every instance.
         """
         per_attempt = self.starts.shape[1]
-        missing = wanted * trajectories - self.spare_trajectories
-        attempts = -(-missing // per_attempt)
-        if attempts <= 0:
-            self.check_deadline()
-        allowed = self.account.allowed(attempts) if attempts > 0 else 0
-        paid = self.spare_trajectories + allowed * per_attempt
-        return min(wanted, paid // trajectories)
+        return self.account.affordable(wanted, trajectories, per_attempt)
 
     def _filled(self, made: int, wanted: int) -> int:
         """Return how many to build where `made` are paid for; the others are thrown away.
@@ -327,11 +316,9 @@ class Task:
         return wanted if self.device.type == "cuda" else made
 
     def _record(self, rolled: Rollouts, trajectories: int) -> None:
-        """Keep what is good and pay in whole attempts; what an attempt leaves over is used next."""
+        """Keep what is good and pay for it."""
         per_attempt = self.starts.shape[1]
-        missing = trajectories - self.spare_trajectories
-        attempts = max(0, -(-missing // per_attempt))
-        self.spare_trajectories += attempts * per_attempt - trajectories
+        attempts = self.account.pay(trajectories, per_attempt)
         shape = (self.count, -1)
 
         def merge_copies(x: Tensor) -> Tensor:
