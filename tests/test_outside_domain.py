@@ -174,10 +174,11 @@ def test_it_is_trained(tmp_path: Path) -> None:
     assert solution.attempts == 4
 
 
-def test_it_is_trained_on_files_or_refused(tmp_path: Path, ring_file: Path) -> None:
-    """Without a store for its instances, data of the user are refused in a sentence."""
+def test_it_is_trained_on_files(tmp_path: Path, ring_file: Path) -> None:
+    """Instances of the user take the place of random ones."""
     recipe = tmp_path / "ring.toml"
     recipe.write_text(RECIPE)
     done = run("train", recipe, "--data", ring_file, "--out", tmp_path / "run", "--device", "cpu")
-    assert done.exit_code == 3
-    assert "is not supported for ring" in done.stderr
+    assert done.exit_code == 0, done.stderr
+    assert "1 instance of 6 cities to train on" in done.stderr
+    assert Path(done.stdout.splitlines()[-1]).is_file()

@@ -131,7 +131,7 @@ def run_jobs(
         began = time.monotonic()
         rest = jobs[number + 1 :]
         progress = JobProgress(job, rest, estimate, listener, finished, total)
-        for latest in run_job(job, origin, progress.report):
+        for latest in measure_job(job, origin, progress.report):
             append_results(out, latest)
             finished += len(latest)
             progress.done = finished
@@ -228,7 +228,7 @@ def pending_jobs(
                 yield BenchJob(pair, seed, tuple(pending[first : first + size]))
 
 
-def run_job(job: BenchJob, origin: Origin, report: ReportShare) -> Iterator[list[Result]]:
+def measure_job(job: BenchJob, origin: Origin, report: ReportShare) -> Iterator[list[Result]]:
     """Run a job and yield its results in groups, as they come."""
     instances = [job.pair.instance_set.instances[place] for place in job.places]
     for outcomes in job.pair.runner.solve(instances, job.seed, report):
