@@ -10,7 +10,6 @@ from rhumbline.domain import (
     TrainingTraits,
 )
 from rhumbline.policies.attention.encoder import Architecture
-
 from rhumbline_orienteering import files
 from rhumbline_orienteering.instance import OPInstance, Trip
 from rhumbline_orienteering.policy import OPPolicy

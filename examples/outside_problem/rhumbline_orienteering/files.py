@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import load
+
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.formats.dataset import write_arrays
 from rhumbline.formats.safe_io import read_bytes, write_text
-from safetensors.numpy import load
-
 from rhumbline_orienteering.instance import OPInstance, Trip
 from rhumbline_orienteering.rules import OPBatch
 

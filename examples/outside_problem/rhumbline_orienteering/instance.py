@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+
 from rhumbline.errors import Infeasible
 from rhumbline.problems.metrics import euclidean_distances
 

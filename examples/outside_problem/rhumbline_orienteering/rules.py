@@ -11,12 +11,12 @@ from zlib import crc32
 
 import numpy as np
 import torch
-from rhumbline.problems.edges import neighbour_table
-from rhumbline.problems.metrics import longer_side, scale_to_unit_square
-from rhumbline.problems.stepwise import StepwiseRules
-from rhumbline.record import Record
 from torch import Tensor
 
+from rhumbline.problems.edges import neighbour_table
+from rhumbline.problems.metrics import scale_to_unit_square
+from rhumbline.problems.stepwise import StepwiseRules
+from rhumbline.record import Record
 from rhumbline_orienteering.instance import OPInstance, Trip
 
 SLACK = 1e-12  # of the limit: what is feasible here is feasible on the host
