@@ -23,6 +23,10 @@ class PolicyFamily:
     architecture: type[Any]
     network: type[Any]
     rules: Problem[Any, Any]
+    # How training makes a policy of this family from one of another, by the other's name.
+    converters: Mapping[str, Callable[[Any], Any]] = field(
+        default_factory=dict[str, Callable[[Any], Any]]
+    )
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,9 @@ class TrainingTraits:
 
     is_grid: bool = False  # sizes are jobs x machines, such as "20x15"; otherwise a number of nodes
     symmetric_copies: int = 1  # at most; 1: instances have no symmetries that training could use
-    is_reversible: bool = False  # whether a plan read backwards is a plan of equal cost
+    # Whether a plan may begin with any node and be read backwards, at equal cost.
+    is_reversible: bool = False
+    limits_attention: bool = False  # whether the encoder attends, and `optimiser.spread` serves
     pads_plans: bool = False  # whether sequences have room that only some plans need
     has_neighbourhoods: bool = False  # whether regions of plans can be re-sampled in training
     has_fused_step: bool = False  # whether a step can be recorded as a CUDA graph

@@ -69,9 +69,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def load(self, name: str) -> T:
         """Import what stands behind a name; raises `KeyError` for an unknown one."""
         if name in self.table:
-            module, _, attribute = self.table[name].partition(":")
-            value: Any = getattr(import_module(module), attribute)
-            return value
+            return load_reference(self.table[name])
         if name not in self.outside:
             raise KeyError(name)
         point = self.outside[name]
@@ -103,6 +101,12 @@ class Registry(Mapping[str, T], Generic[T]):
                 yield name, self[name]
             except InputError as error:
                 report_once(str(error))
+
+
+def load_reference(reference: str) -> Any:
+    """Import what a "module:attribute" stands for."""
+    module, _, attribute = reference.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 _reported = set[str]()

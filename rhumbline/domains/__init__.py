@@ -8,7 +8,7 @@ An outside package adds a problem by an entry point:
 
 from typing import Any
 
-from rhumbline.domain import Domain, PlanTools
+from rhumbline.domain import Domain, PlanTools, PolicyFamily
 from rhumbline.errors import InputError
 from rhumbline.problems import Plan, Problem
 from rhumbline.registry import Registry
@@ -44,3 +44,13 @@ def plan_tools(rules_name: str, what: str) -> PlanTools:
         raise InputError(f"{what} is not supported for {rules_name}")
     tools: PlanTools = DOMAINS[rules_name].require("plans", what)
     return tools
+
+
+def find_family(name: str) -> tuple[Domain, PolicyFamily]:
+    """Return the domain and the policy family of a recipe's `problem` or a checkpoint's header."""
+    known: list[str] = []
+    for _, domain in DOMAINS.working():
+        if name in domain.policies:
+            return domain, domain.policies[name]
+        known += domain.policies
+    raise InputError(f"problem '{name}' is not known; known: {', '.join(known)}")

@@ -26,7 +26,9 @@ CVRP_DOMAIN = Domain(
     instance=CVRPInstance,
     plan=Routes,
     problem=RULES,
-    policies={"cvrp": PolicyFamily(Architecture, CVRPPolicy, RULES)},
+    policies={
+        "cvrp": PolicyFamily(Architecture, CVRPPolicy, RULES, converters={"tsp": CVRPPolicy.after}),
+    },
     files=FileFormats(
         readers={".vrp": read_vrp},
         readers_by_type={"CVRP": read_vrp},
@@ -52,6 +54,7 @@ CVRP_DOMAIN = Domain(
     ),
     training=TrainingTraits(
         symmetric_copies=4,  # routes cannot be reversed, so mirror images teach nothing
+        limits_attention=True,
         pads_plans=True,
         has_neighbourhoods=True,
         has_fused_step=True,

@@ -52,6 +52,7 @@ TSP_DOMAIN = Domain(
     training=TrainingTraits(
         symmetric_copies=8,
         is_reversible=True,
+        limits_attention=True,
         has_neighbourhoods=True,
         has_fused_step=True,
         vary=vary_tsp,

@@ -2,13 +2,16 @@
 
 import math
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rhumbline.errors import InputError
 from rhumbline.toml_config import build_dataclass, parse_value, read_toml
+
+if TYPE_CHECKING:  # domains import torch, which the command line loads late
+    from rhumbline.domain import Domain, PolicyFamily, TrainingTraits
 
 POLICY_FILE = "policy.safetensors"  # a run's last averaged weights
 BEST_POLICY_FILE = "best.safetensors"  # the averaged weights with the best validation cost
@@ -225,11 +228,25 @@ class Validation:
         require_at_least(0, seed=self.seed, latents=self.latents, temperature=self.temperature)
 
 
+def default_problem() -> str:
+    """Return the first problem of all."""
+    from rhumbline.domains import DOMAINS
+
+    return next(iter(DOMAINS))
+
+
+def names_with(trait: "Callable[[TrainingTraits], object]") -> list[str]:
+    """Return the names of the problems that have a trait."""
+    from rhumbline.domains import DOMAINS
+
+    return [name for name, domain in DOMAINS.working() if trait(domain.training)]
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """One training stage."""
 
-    problem: str = "tsp"
+    problem: str = field(default_factory=default_problem)  # a family of policies of some domain
     size: int | str = 100  # cities or customers; job shop: jobs x machines, such as "20x15"
     sizes: tuple[int | str, ...] = ()  # mini-steps take turns with these; validation has `size`
     batch: int = 64  # instances of `size` per mini-step, over all processes; see `batch_for`
@@ -263,21 +280,40 @@ class TrainConfig:
         require_at_least(0, updates=self.updates, seed=self.seed, report=self.report)
         self.check_graph()
         self.check_objective()
-        if self.optimiser.spread and self.is_job_shop:
+        if self.optimiser.spread and not self.traits.limits_attention:
+            able = " and ".join(names_with(lambda traits: traits.limits_attention))
             raise InputError(
-                "optimiser.spread limits attention among the nodes of tsp and cvrp; "
-                "job shop has none"
+                f"optimiser.spread limits attention among the nodes of {able}; "
+                f"{self.domain.name} has none"
             )
 
     @property
-    def is_job_shop(self) -> bool:
-        """Whether sizes are jobs x machines."""
-        return self.problem.startswith("jssp")
+    def domain(self) -> "Domain":
+        """What is special about the problem."""
+        domain, _ = self.find_family()
+        return domain
+
+    @property
+    def family(self) -> "PolicyFamily":
+        """The network to train, and its rules."""
+        _, family = self.find_family()
+        return family
+
+    @property
+    def traits(self) -> "TrainingTraits":
+        """What training may do with instances of the problem."""
+        return self.domain.training
+
+    def find_family(self) -> "tuple[Domain, PolicyFamily]":
+        """Look up `problem`, which is the name of a policy family; refuse an unknown one."""
+        from rhumbline.domains import find_family
+
+        return find_family(self.problem)
 
     def check_sizes(self) -> None:
         """Refuse sizes in another form than the problem's, or out of range."""
         for size in (self.size, *self.sizes):
-            if self.is_job_shop:
+            if self.traits.is_grid:
                 check_shop_size(size)
             else:
                 self.check_node_count(size)
@@ -296,43 +332,46 @@ class TrainConfig:
             )
 
     def check_variety(self) -> None:
-        """Refuse a variety that is no share, or of a problem without nodes in the plane."""
+        """Refuse a variety that is no share, or of a problem without varied instances."""
         if not 0.0 <= self.variety <= 1.0:
             raise InputError(
                 f"variety is {self.variety}; expected a share of the instances from 0 to 1"
             )
-        if self.variety and self.is_job_shop:
-            raise InputError("variety moves the nodes of tsp and cvrp; job shop has none")
+        if self.variety and self.traits.vary is None:
+            able = " and ".join(names_with(lambda traits: traits.vary))
+            raise InputError(f"variety moves the nodes of {able}; {self.domain.name} has none")
 
     def check_data(self) -> None:
         """Refuse user data together with settings of random instances."""
         if self.data and (self.sizes or self.variety):
             words = "instances come from `data`, as they are: leave out `sizes` and `variety`"
-            problem = self.problem.partition("-")[0]
-            raise InputError(f"{words}, as recipes/{problem}-own.toml does")
+            raise InputError(f"{words}, as recipes/{self.domain.name}-own.toml does")
 
     def check_graph(self) -> None:
         """Refuse to record steps that read back from the device."""
         reads_back = self.objective.loss == "imitate" or self.engine == "torch"
-        if self.graph and (reads_back or self.is_job_shop):
+        if self.graph and (reads_back or not self.traits.has_fused_step):
             words = "graph = true needs fused kernels and a step that looks at no result on the way"
-            raise InputError(f"{words}: tsp or cvrp, not loss 'imitate', not engine 'torch'")
+            able = " or ".join(names_with(lambda traits: traits.has_fused_step))
+            raise InputError(f"{words}: {able}, not loss 'imitate', not engine 'torch'")
 
     def check_objective(self) -> None:
         """Refuse objectives that do not fit the problem or the batch."""
         objective = self.objective
-        if objective.longest and (self.problem != "cvrp" or objective.loss == "imitate"):
+        can_cut = self.traits.pads_plans and objective.loss != "imitate"
+        if objective.longest and not can_cut:
+            able = " and ".join(names_with(lambda traits: traits.pads_plans))
             raise InputError(
                 "objective.longest cuts vehicle routes after their end: "
-                "for cvrp, and not loss 'imitate'"
+                f"for {able}, and not loss 'imitate'"
             )
-        max_copies = {"tsp": 8, "cvrp": 4}.get(self.problem, 1)
-        if objective.copies > max_copies:
+        if objective.copies > self.traits.symmetric_copies:
             raise InputError(
                 "objective.copies is for tsp and, up to 4, for cvrp, whose plans cannot be reversed"
             )
-        if objective.parts and self.problem not in ("tsp", "cvrp"):
-            raise InputError("objective.parts is for tsp and cvrp, whose plans have neighbourhoods")
+        if objective.parts and not self.traits.has_neighbourhoods:
+            able = " and ".join(names_with(lambda traits: traits.has_neighbourhoods))
+            raise InputError(f"objective.parts is for {able}, whose plans have neighbourhoods")
         if self.batch % objective.copies:
             raise InputError(
                 f"objective.copies is {objective.copies}, which has to divide the batch "

@@ -1,16 +1,13 @@
 """The policy that a run begins with: a new one, or a checkpoint adapted to the recipe."""
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from rhumbline.checkpoint import find_checkpoint, load
 from rhumbline.errors import InputError
-from rhumbline.policies import POLICIES
-from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.population import make_population
-from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.toml_config import build_dataclass
 from rhumbline.training.config import TrainConfig
 
@@ -19,17 +16,18 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
     """Return a new policy, or the one of `init` adapted to the recipe's architecture.
 
     A policy without latents is widened if the recipe wants a latent space. If the recipe itself
-    sets `amplify`, the influence of the latents changes. CVRP may start from a TSP policy.
+    sets `amplify`, the influence of the latents changes. Some policies of other problems are
+    converted, such as those for the TSP, from which CVRP may start.
     """
-    policy_type, architecture_type = POLICIES[config.problem]
-    wanted = build_dataclass(architecture_type, config.policy, "policy")
-    members = getattr(wanted, "members", 0)
+    family = config.family
+    wanted = build_dataclass(family.architecture, config.policy, "policy")
+    members: int = config.policy.get("members", 0)
     check_population(config, members)
     if not config.init:
         # Initialisers know no other source of random numbers than the default generator.
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(config.seed)
-            return policy_type(wanted).to(device)
+            return family.network(wanted).to(device)
     policy = load_for_problem(config, device)
     if policy.architecture.latent == 0 and wanted.latent:
         policy = policy.widened(wanted.latent, wanted.amplify)
@@ -58,10 +56,11 @@ def check_population(config: TrainConfig, members: int) -> None:
 
 
 def load_for_problem(config: TrainConfig, device: torch.device) -> Any:
-    """Load the recipe's `init`; a TSP policy is converted for CVRP."""
-    policy = cast(Any, load(find_checkpoint(config.init, config.problem), device))
-    if config.problem == "cvrp" and isinstance(policy, TSPPolicy):
-        policy = CVRPPolicy.after(policy)
+    """Load the recipe's `init`; a policy for another problem is converted if possible."""
+    policy: Any = load(find_checkpoint(config.init, config.problem), device)
+    converters = config.family.converters
+    if policy.problem in converters:
+        policy = converters[policy.problem](policy)
     if policy.problem != config.problem:
         raise InputError(
             f"{config.init} was trained for '{policy.problem}'; "

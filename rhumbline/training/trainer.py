@@ -21,7 +21,6 @@ from rhumbline.domains import domain_of
 from rhumbline.errors import InputError, RhumbError
 from rhumbline.policies.attention.encoder import limit_attention_ranges
 from rhumbline.policies.attention.pointer import PointerDecoder
-from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel
 from rhumbline.training.config import TrainConfig
 from rhumbline.training.data.files import FileInstances
@@ -82,15 +81,12 @@ class Trainer:
     """The moving parts of a run; `train` drives them."""
 
     def __init__(self, config: TrainConfig, device: torch.device):
-        if config.problem not in PROBLEMS:
-            known = ", ".join(PROBLEMS)
-            raise InputError(f"problem '{config.problem}' is not known; known: {known}")
         self.config = config
         self.device = device
         self.update = 0
         self.best_cost = float("inf")
         self.rate = 0.0
-        self.problem = PROBLEMS[config.problem]
+        self.problem = config.family.rules
         self.source: InstanceSource = self.make_source()
         self.policy = initial_policy(config, device)
         self.check_neighbourhoods()
@@ -149,8 +145,8 @@ class Trainer:
     def uses_attention_kernel(self) -> bool:
         """Return whether our attention kernel serves: on a GPU, in bfloat16, for routing."""
         config = self.config
-        is_routing = config.problem in kernels.GPU_PROBLEMS
-        is_wanted = config.attention == "auto" and config.autocast and is_routing
+        has_attention = config.traits.limits_attention
+        is_wanted = config.attention == "auto" and config.autocast and has_attention
         if not is_wanted or self.device.type != "cuda":
             return False
         reason = kernels.why_not(
@@ -165,7 +161,7 @@ class Trainer:
     @property
     def can_start_anywhere(self) -> bool:
         """Whether a plan may begin with any node and run in either direction."""
-        return self.problem.name == "tsp"
+        return self.config.traits.is_reversible
 
     def mini_step_index(self, mini: int) -> int:
         """Return the number of one of this update's mini-steps, counted from the first update."""

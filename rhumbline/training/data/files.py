@@ -16,17 +16,17 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
 from rhumbline.formats import read_many
 from rhumbline.formats.discovery import find_instance_files
 from rhumbline.problems import Problem
+from rhumbline.registry import load_reference
 from rhumbline.training.config import DATA_PLACEHOLDER, TrainConfig, Validation
-from rhumbline.training.data.job_shop import JobShopStore, shop_extent
+from rhumbline.training.data.job_shop import shop_extent
 from rhumbline.training.data.random import Size
-from rhumbline.training.data.routing import NON_EUCLIDEAN_METRICS, RoutingStore
 
 VALIDATION_SHARE = 1 / 5  # of the instances is held out, about
-MIN_ITEMS = {"tsp": 4, "cvrp": 2, "jssp": 2}  # cities, customers or jobs that leave a decision
 # Multiples of the golden ratio's fraction fill an interval as evenly as possible.
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 
@@ -59,6 +59,11 @@ class DataStore(Protocol):
         """Return what is to be solved, without names."""
         ...
 
+    @staticmethod
+    def needs_matrix(instance: Any) -> bool:
+        """Return whether positions do not tell the distances, so that all need `with_matrices`."""
+        ...
+
     def draw(self, count: int, size: Any, rng: torch.Generator) -> Any:
         """Draw instances of a size as a batch, with replacement."""
         ...
@@ -77,8 +82,8 @@ class FileInstances:
         instances, remarks = load_instances(config.data, problem)
         training, held_out = split_validation(instances, config.validation)
         validation = held_out or training
-        store_type = STORES[problem.solves]
-        with_matrices = any(map(has_curved_metric, instances))
+        store_type = find_store(problem.solves)
+        with_matrices = any(map(store_type.needs_matrix, instances))
         self.training_store = store_type(training, problem, device, with_matrices)
         self.validation_store = store_type(validation, problem, device, with_matrices)
         counts = self.training_store.counts
@@ -126,9 +131,12 @@ class FileInstances:
         return self.validation_store.all_batches()
 
 
-def has_curved_metric(instance: Any) -> bool:
-    """Return whether an instance's distances are not straight lines in the plane."""
-    return getattr(instance, "metric", "") in NON_EUCLIDEAN_METRICS
+def find_store(problem: str) -> type[DataStore]:
+    """Return the class that keeps instances of a problem on a device."""
+    domain = DOMAINS[problem]
+    if not domain.training.store:
+        domain.refuse("training on files")
+    return load_reference(domain.training.store)
 
 
 def most_common_label(sizes: Sequence[Size]) -> int | str:
@@ -192,15 +200,14 @@ def read_places(places: Sequence[str]) -> list[Any]:
 
 def leaves_decisions(instance: Any, problem: Problem[Any, Any]) -> bool:
     """Return whether an instance has more than one plan."""
-    store_type = STORES[problem.solves]
-    size = store_type.size_of(instance, problem)
-    least = MIN_ITEMS[problem.solves]
+    size = find_store(problem.solves).size_of(instance, problem)
+    least = DOMAINS[problem.solves].training.min_items
     return item_count(size) >= least
 
 
 def content_digest(instance: Any) -> bytes:
     """Return a digest of what is to be solved, independent of names."""
-    contents = STORES[instance.problem].contents(instance)
+    contents = find_store(instance.problem).contents(instance)
     return blake2b(contents, digest_size=16).digest()
 
 
@@ -261,7 +268,7 @@ def describe_data(
     problem: Problem[Any, Any], training: Sequence[Any], held_out: Sequence[Any]
 ) -> list[str]:
     """Return the numbers and sizes of the instances, in words."""
-    store_type = STORES[problem.solves]
+    store_type = find_store(problem.solves)
     instances = (*training, *held_out)
     sizes = [store_type.size_of(instance, problem) for instance in instances]
     sizes.sort(key=size_extent)
@@ -278,10 +285,3 @@ def describe_data(
             "of so few none happens to be: validation is on those trained on, and flatters"
         )
     return words
-
-
-STORES: dict[str, type[DataStore]] = {
-    "tsp": RoutingStore,
-    "cvrp": RoutingStore,
-    "jssp": JobShopStore,
-}

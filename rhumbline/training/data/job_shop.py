@@ -45,6 +45,11 @@ class JobShopStore:
         """Return durations and machines."""
         return repr((instance.durations, instance.machines)).encode()
 
+    @staticmethod
+    def needs_matrix(instance: Any) -> bool:
+        """Return False: job shops have no distances."""
+        return False
+
     def draw(self, count: int, size: Any, rng: torch.Generator) -> Any:
         """Draw instances unchanged: policies do not see the order of jobs and machines."""
         batch = self.batches[size]

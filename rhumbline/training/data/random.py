@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.problems import Problem
-from rhumbline.problems.distributions.varied import VARY_BY_PROBLEM
 from rhumbline.training.config import TrainConfig
 
 # Equal for instances that fit into one batch. Routing: the number of cities or customers.
@@ -77,9 +76,10 @@ class RandomInstances:
         """Sample new instances of one size."""
         batch = self.problem.sample(count, size, rng)
         variety = self.config.variety
-        if not variety:
+        vary = self.config.traits.vary
+        if not variety or vary is None:
             return batch
-        return VARY_BY_PROBLEM[self.config.problem](batch, variety, rng)
+        return vary(batch, variety, rng)
 
     def validation(self, rng: torch.Generator) -> list[tuple[Any, Float[Tensor, "B"]]]:
         """Return one batch, of the recipe's `size`, and each instance's own unit of cost."""

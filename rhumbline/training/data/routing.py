@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rhumbline.errors import InputError
 from rhumbline.problems import Problem
-from rhumbline.problems.cvrp import CVRPBatch
+from rhumbline.problems.cvrp import CVRPBatch, CVRPInstance
 from rhumbline.problems.metrics import euclidean_distances, scale_to_unit_square
 from rhumbline.problems.symmetry import SYMMETRY_COUNT, symmetries
 from rhumbline.problems.tsp import TSPBatch
@@ -107,7 +107,7 @@ def stack_padded(instances: Sequence[Any], with_matrices: bool) -> PaddedNodes:
         distance = stack_matrices(instances, most)
     count = np.array(sizes)
     nodes = PaddedNodes(torch.from_numpy(xy), torch.from_numpy(count), distance=distance)
-    if instances[0].problem == "tsp":
+    if not isinstance(instances[0], CVRPInstance):
         return nodes
     demand = np.zeros((rows, most), np.int64)
     for row, instance in enumerate(instances):
@@ -178,14 +178,20 @@ class RoutingStore:
     def contents(instance: Any) -> bytes:
         """Return positions or distances, and what vehicles must carry."""
         place = instance.matrix if instance.xy is None else instance.xy
-        demands = getattr(instance, "demands", ())
-        capacity = getattr(instance, "capacity", 0)
+        is_cvrp = isinstance(instance, CVRPInstance)
+        demands = instance.demands if is_cvrp else ()
+        capacity = instance.capacity if is_cvrp else 0
         words = repr((instance.metric, demands, capacity))
         matrix = b""
         if instance.matrix is not None:
             matrix = np.asarray(instance.matrix, np.float64).tobytes()
         positions = np.asarray(place, np.float64).tobytes()
         return positions + matrix + words.encode()
+
+    @staticmethod
+    def needs_matrix(instance: Any) -> bool:
+        """Return whether an instance's distances are not straight lines in the plane."""
+        return instance.metric in NON_EUCLIDEAN_METRICS
 
     def draw(self, count: int, size: Any, rng: torch.Generator) -> Any:
         """Draw instances, thinned to the size, with random order of nodes, rotated or mirrored."""
