@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rhumbline import kernels
 from rhumbline.decoding import EngineName, Rollouts
+from rhumbline.decoding.engines import require_engine
 from rhumbline.errors import InputError
 from rhumbline.policies import Members
 from rhumbline.search.defaults import (
@@ -91,7 +92,11 @@ def engine_for(strategy: Any, engine: EngineName, device: torch.device, nodes: i
     if not getattr(strategy, "layered", False):
         return engine
     reason = kernels.why_not_layer(device, nodes)
-    return kernels.fused_unless(engine, reason) if reason else engine
+    if reason is None:
+        return engine
+    if engine == "fused":
+        require_engine(reason)
+    return "torch"
 
 
 # --- checks
