@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rhumbline.errors import InputError as InputError
     from rhumbline.errors import MissingExtra as MissingExtra
     from rhumbline.errors import RhumbError as RhumbError
-    from rhumbline.formats import read as read
-    from rhumbline.formats import write_plan as write_plan
+    from rhumbline.files import read as read
+    from rhumbline.files import write_plan as write_plan
     from rhumbline.problems.cvrp import CVRP as CVRP
     from rhumbline.problems.cvrp import CVRPInstance as CVRPInstance
     from rhumbline.problems.jssp import JSSP as JSSP
@@ -65,7 +65,7 @@ _HOMES = {
         "MissingExtra",
         "RhumbError",
     ),
-    "rhumbline.formats": ("read", "write_plan"),
+    "rhumbline.files": ("read", "write_plan"),
     "rhumbline.problems.cvrp": ("CVRP", "CVRPInstance"),
     "rhumbline.problems.jssp": ("JSSP", "JSSPInstance"),
     "rhumbline.problems.tsp": ("TSP", "TSPInstance"),

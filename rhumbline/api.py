@@ -1,194 +1,52 @@
 """One call from files or arrays to verified solutions."""
 
-import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
-from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
-from rhumbline.formats.plans import GivenPlan, plans_for
+from rhumbline.errors import Infeasible, InputError
+from rhumbline.files.plans import GivenPlan, plans_for
 from rhumbline.inputs import SolveInput, instances_from
+from rhumbline.pipeline import (
+    Listener,
+    SolveRequest,
+    budget_or_default,
+    find_device,
+    load_policies,
+    make_tasks,
+    solve_groups,
+)
 from rhumbline.policies import Policy
-from rhumbline.problems import PROBLEMS
-from rhumbline.problems.symmetry import symmetric_copies
-from rhumbline.search.after_search import AfterSearch, Improvement, solve_task
-from rhumbline.search.driver import Budget, Progress
+from rhumbline.search.after_search import AfterSearch, Improvement
+from rhumbline.search.driver import Progress
 from rhumbline.search.solution import Solution
-from rhumbline.search.strategies import STRATEGIES, build_strategy, default_strategy_for_task
-from rhumbline.search.strategy import Strategy, engine_for
-from rhumbline.search.task import Task, make_task
-
-DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
-
-# Numbers in the largest tables of a group (distances, actions of a generation). This keeps the
-# memory of a group within about a gigabyte.
-MAX_GROUP_ELEMENTS = 1 << 26
+from rhumbline.search.strategy import Strategy
+from rhumbline.search.task import Task
 
 
-@dataclass(frozen=True)
-class Group:
-    """Instances of one shape that are solved together, with their places in the caller's list."""
+@dataclass
+class CallbackListener(Listener):
+    """Passes on what `solve` was asked to pass on."""
 
-    places: tuple[int, ...]
-    instances: tuple[Any, ...]
+    watch: Callable[[Progress], None] | None
+    on_improvement: Callable[[Improvement], None] | None
 
+    @property
+    def hears_improvements(self) -> bool:
+        """Whether there is a function to call."""
+        return self.on_improvement is not None
 
-def group_instances(instances: Sequence[Any], copies: int = 1) -> list[Group]:
-    """Group instances by problem and shape, in order of first appearance.
+    def progress(self, progress: Progress) -> None:
+        """Pass on a step."""
+        if self.watch:
+            self.watch(progress)
 
-    No group is larger than memory allows for its `copies` symmetric copies. If a shape needs
-    several groups, they have about one size: a small rest would leave a GPU idle.
-    """
-    places_by_shape: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
-    for place, instance in enumerate(instances):
-        shape = instance.problem, instance.shape
-        places_by_shape[shape].append(place)
-    groups: list[Group] = []
-    for places in places_by_shape.values():
-        size = max(instances[place].size for place in places)
-        for piece in split_evenly(places, max_group_length(size, copies)):
-            members = tuple(instances[place] for place in piece)
-            groups.append(Group(tuple(piece), members))
-    return groups
-
-
-def max_group_length(size: int, copies: int) -> int:
-    """Return how many instances of a size, each in several symmetric copies, memory allows."""
-    elements = 16 * min(size, 200) * size
-    return max(1, MAX_GROUP_ELEMENTS // (elements * max(1, copies)))
-
-
-def split_evenly(places: Sequence[int], max_length: int) -> Iterator[Sequence[int]]:
-    """Yield pieces of about one length, none longer than `max_length`."""
-    total = len(places)
-    count = math.ceil(total / max_length)
-    bounds = [total * piece // count for piece in range(count + 1)]
-    for start, end in pairwise(bounds):
-        yield places[start:end]
-
-
-def find_device(name: str) -> torch.device:
-    """Return the device a user means; `auto` is a GPU if there is one."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device '{name}' is not known; use auto, cpu or cuda")
-    if name == "cpu":
-        return torch.device("cpu")
-    has_gpu = torch.cuda.is_available()
-    if name == "cuda" and not has_gpu:
-        missing = "device 'cuda' was asked for, but torch sees no NVIDIA GPU"
-        raise MissingExtra(f"{missing}; use --device cpu (or auto)")
-    return torch.device("cuda" if has_gpu else "cpu")
-
-
-def load_policy(name: str | None, problem: str) -> Policy[Any, Any, Any]:
-    """Load the policy a user means; refuse one that was trained for another problem."""
-    policy, _ = load_policy_with_facts(name, problem)
-    return policy
-
-
-def load_policy_with_facts(
-    name: str | None, problem: str
-) -> tuple[Policy[Any, Any, Any], TrainingFacts]:
-    """Load the same policy together with its training facts."""
-    path = find_checkpoint(name, problem)
-    policy, facts = load_with_facts(path)
-    if PROBLEMS[facts.problem].solves != problem:
-        trained = f"checkpoint {path.name} was trained for '{facts.problem}'"
-        raise CheckpointError(f"{trained}; these are '{problem}' instances")
-    return policy, facts
-
-
-def problem_names(instances: Sequence[Any]) -> list[str]:
-    """Return the names of the problems among instances, in order of first appearance."""
-    names = dict.fromkeys(instance.problem for instance in instances)
-    return list(names)
-
-
-def load_policies(
-    instances: Sequence[Any], policy: str | Path | Policy[Any, Any, Any] | None
-) -> dict[str, Policy[Any, Any, Any]]:
-    """Return the policy for each problem among the instances.
-
-    `policy` is a name, a path, None for the defaults, or a policy, which is returned as it is.
-    """
-    problems = problem_names(instances)
-    if isinstance(policy, str | Path | None):
-        name = str(policy) if policy else None
-        return {problem: load_policy(name, problem) for problem in problems}
-    solves = PROBLEMS[policy.problem].solves
-    for problem in problems:
-        if problem != solves:
-            trained = f"the policy was trained for '{policy.problem}'"
-            raise CheckpointError(f"{trained}; there are '{problem}' instances")
-    return {solves: policy}
-
-
-def resolve_strategy(strategy: Strategy[Any] | str | None) -> Strategy[Any] | None:
-    """Return the strategy of a name with its default settings, or the one given, if any."""
-    if isinstance(strategy, str):
-        return build_strategy(strategy)
-    if strategy is not None and (isinstance(strategy, type) or not hasattr(strategy, "step")):
-        expected = "expected a name such as 'cmaes' or an object such as CMAES()"
-        raise InputError(f"strategy is {strategy!r}; {expected}")
-    return strategy
-
-
-def make_tasks(
-    instances: Sequence[Any],
-    policies: Mapping[str, Policy[Any, Any, Any]],
-    *,
-    seed: int,
-    device: torch.device,
-    engine: EngineName,
-    augment: int = 1,
-    strategy: Any = None,
-) -> Iterator[tuple[Group, Task]]:
-    """Yield each group with its task, on an engine that the strategy supports.
-
-    Instances are encoded when their group is due. What one of several groups does not support is
-    refused before the first one: the largest instance of each problem is tried.
-    """
-    for instance in {instance.problem: instance for instance in instances}.values():
-        batch = PROBLEMS[instance.problem].collate([instance])
-        symmetric_copies(batch, augment)  # refuse before any work
-
-    def make_group_task(members: Sequence[Any]) -> Task:
-        first = members[0]
-        policy = policies[first.problem]
-        return make_task(
-            PROBLEMS[policy.problem],
-            policy,
-            members,
-            seed=seed,
-            device=device,
-            engine=engine_for(strategy, engine, device, first.size),
-            augment=augment,
-        )
-
-    groups = group_instances(instances, augment)
-    if len(groups) > 1 and (strategy is not None or engine != "auto"):
-        by_size = sorted(instances, key=lambda instance: instance.size)
-        largest = {instance.problem: instance for instance in by_size}
-        for instance in largest.values():
-            check_strategy(strategy, make_group_task([instance]))
-    for group in groups:
-        yield group, make_group_task(group.instances)
-
-
-def check_strategy(strategy: Any, task: Task) -> None:
-    """Let one of our strategies refuse a task.
-
-    Third-party strategies are skipped: their `init` may read the budget, which is not set yet.
-    """
-    if type(strategy) in STRATEGIES.values():
-        strategy.init(task)
+    def improved(self, found: Improvement) -> None:
+        """Pass on a better plan."""
+        if self.on_improvement:
+            self.on_improvement(found)
 
 
 def prepare(
@@ -211,7 +69,7 @@ def prepare(
         raise InputError(f"{expected}, not {found}; `solve` groups them by itself")
     tasks = make_tasks(
         instances,
-        load_policies(instances, policy),
+        {problem: loaded.policy for problem, loaded in load_policies(instances, policy).items()},
         seed=seed,
         device=find_device(device),
         engine=engine,
@@ -259,31 +117,20 @@ def solve(
     improvement, and `watch` after each step of the search.
     """
     instances = instances_from(source, vehicles)
-    has_budget = attempts is not None or seconds is not None
-    budget = Budget(attempts, seconds) if has_budget else DEFAULT_BUDGET
-    after_search = AfterSearch(top, polish, then, improved)
-    warm_starts = plans_for(instances, warm_start)
-    strategy = resolve_strategy(strategy)  # refuses a wrong name before weights are loaded
-    policies = load_policies(instances, policy)
-    for one in policies.values():
-        after_search.check(one.problem, budget)
-    tasks = make_tasks(
-        instances,
-        policies,
+    request = SolveRequest(
+        budget=budget_or_default(attempts, seconds),
+        strategy=strategy,
+        policy=policy,
         seed=seed,
-        device=find_device(device),
+        device=device,
         engine=engine,
         augment=augment,
-        strategy=strategy,
+        after=AfterSearch(top, polish, then),
+        warm_start=plans_for(instances, warm_start),
     )
     solutions: dict[int, Solution] = {}
-    for group, task in tasks:
-        given = [warm_starts[place] for place in group.places]
-        chosen = strategy or STRATEGIES[default_strategy_for_task(task)]()
-        found, interrupted = solve_task(chosen, task, budget, watch, after_search, given)
-        solutions |= dict(zip(group.places, found, strict=False))
-        if interrupted:
-            break
+    for result in solve_groups(instances, request, CallbackListener(watch, improved)):
+        solutions |= result.by_place()
     unmet = [solution.unmet for solution in solutions.values() if solution.unmet]
     if unmet:
         raise Infeasible("; ".join(unmet))

@@ -20,12 +20,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from rhumbline.domains import DOMAINS, find_policy_family
 from rhumbline.errors import CheckpointError, InputError
-from rhumbline.policies import POLICIES, Policy
+from rhumbline.policies import Policy
 
 METADATA_KEY = "rhumbline"  # the entry of the safetensors metadata that holds our header
-
-DEFAULT_CHECKPOINTS = {"tsp": "tsp", "cvrp": "cvrp", "jssp": "jssp"}
 
 
 @dataclass(frozen=True)
@@ -139,11 +138,11 @@ def load_with_facts(
     tensors, header = read_tensor_file(Path(path), device)
     try:
         facts = TrainingFacts(**header["about"])
-        kind, architecture = POLICIES[facts.problem]
-        policy = kind(architecture(**header["architecture"]))
+        _, family = find_policy_family(facts.problem)
+        policy = family.network(family.architecture(**header["architecture"]))
         policy = policy.to(device)
         policy.load_state_dict(tensors)
-    except (KeyError, TypeError, RuntimeError) as error:
+    except (InputError, KeyError, TypeError, RuntimeError) as error:
         message = f"{path}: does not hold what its header promises ({error})"
         raise CheckpointError(message) from error
     return policy.requires_grad_(False), facts
@@ -160,7 +159,7 @@ def shipped_checkpoints() -> dict[str, Path]:
 def find_checkpoint(policy: str | None, problem: str) -> Path:
     """Return the checkpoint a user means: a shipped name, a path, or the default of a problem."""
     known = shipped_checkpoints()
-    name = policy or DEFAULT_CHECKPOINTS[problem]
+    name = policy or DOMAINS[problem].weights
     if name in known:
         return known[name]
     if policy and Path(policy).exists():

@@ -30,11 +30,29 @@ class PolicyFamily:
 
 
 @dataclass(frozen=True)
+class DatasetFormat:
+    """How a dataset holds instances: one safetensors file with a row for each of them."""
+
+    tensors: frozenset[str]  # that every such file has
+    load: Callable[[Path], list[Any]]
+    save: Callable[[Path, Any, dict[str, str]], None]  # path, sampled batch, note on its origin
+
+
+ContentCheck = Callable[[Path], bool]
+
+
+@dataclass(frozen=True)
 class FileFormats:
     """How instances and plans of a problem are read from files and written."""
 
     readers: Mapping[str, Reader] = field(default_factory=dict[str, Reader])  # by suffix
-    readers_by_type: Mapping[str, Reader] = field(default_factory=dict[str, Reader])  # by TYPE
+    # For files with an unknown suffix: by their content, else by their TYPE header. The reader of
+    # TYPE "" is for files without a known one.
+    readers_by_content: tuple[tuple[ContentCheck, Reader], ...] = ()
+    readers_by_type: Mapping[str, Reader] = field(default_factory=dict[str, Reader])
+    # Suffixes that much else has too: whether such a file in a folder holds an instance.
+    content_checks: Mapping[str, ContentCheck] = field(default_factory=dict[str, ContentCheck])
+    dataset: DatasetFormat | None = None
     plan_suffix: str = ".json"
     write_plan: Callable[[Path, Any, Any, str], None] | None = None  # path, plan, instance, comment
     read_plan: Callable[[Path, Any], Any] | None = None  # path, instance
@@ -47,7 +65,7 @@ class FileFormats:
 class PlanTools:
     """What search needs to know about plans beyond rollouts.
 
-    Action sequences are those of the domain's default rules.
+    Action sequences are those of the domain's standard rules.
     """
 
     # The two neighbours of each node in each plan of a batch: [B, R, T] to [B, R, N, 2]. What a
@@ -74,11 +92,18 @@ class SearchDefaults:
 
     strategy: str = "cmaes"  # where the policy has a latent space
     refines: bool = False  # whether `cmaes-refine` takes its place where kernels serve
-    eas_emb: ActiveSearchRates | None = None
-    eas_lay: ActiveSearchRates | None = None
-    sgbs_eas: ActiveSearchRates | None = None
+    # Active search: `eas-emb`, `eas-lay`, and `eas-lay` in turns with a beam. The TSP's by default.
+    eas_emb: ActiveSearchRates = ActiveSearchRates(0.0032, 0.0058)
+    eas_lay: ActiveSearchRates = ActiveSearchRates(0.00032, 0.012)
+    sgbs_eas: ActiveSearchRates = ActiveSearchRates(0.000815, 0.006)
     beam: tuple[int, int] = (4, 4)  # width and branching factor of SGBS
     max_learning_rate: float = 0.005  # of strategies that learn on the instance
+    # Whether an attempt has rollouts from several starts, whose costs active search compares.
+    comparable_starts: bool = False
+    # Whether the policy can express every plan that a user may give, and so learn from it.
+    learns_from_given_plans: bool = False
+    # Whether a search learns from other sequences that spell the same plan (`Problem.views`).
+    learns_from_views: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,7 +130,7 @@ class Domain:
     name: str  # what instances call their problem
     instance: type[Any]
     plan: type[Any]
-    problem: Problem[Any, Any]  # the default rules
+    problem: Problem[Any, Any]  # the standard rules
     policies: Mapping[str, PolicyFamily]  # by name in checkpoint headers; first: default
     files: FileFormats = FileFormats()
     # The instances of a Python object, or None if it is no instance of this problem.
@@ -116,6 +141,8 @@ class Domain:
     # (decoding.neighbourhoods), which says what it takes.
     neighbourhoods: Callable[..., Any] | None = None
     recombines_routes: bool = False  # whether set partitioning can combine routes of several plans
+    # Costs of a batch without the surcharges that guide the search; None: there are none.
+    plain_cost: Callable[[Any, Any], Any] | None = None
     improver: str | None = None  # our own local search, which `--then auto` stands for
     search: SearchDefaults = SearchDefaults()
     training: TrainingTraits = TrainingTraits()

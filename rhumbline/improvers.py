@@ -1,62 +1,96 @@
 """Classical solvers that improve given plans: our local searches, and external solvers.
 
-They know problems but no policies, and each is an optional extra. A solver is a module with a
-function `improve(instance, plans, seconds, seed, on_plan)`. Given plans come cheapest first. The
-solver calls `on_plan` with better and better plans, if it finds any. After Ctrl-C it reports its
-last plan before it passes `KeyboardInterrupt` on (`local_search.threads.run_interruptible`). Most
-solvers calculate with integers, so the caller checks and prices the plans. A module may have a
-function `prepare()` for work before the clock runs.
+They know problems but no policies, and each is an optional extra. Every solver is a module that
+defines what `SolverModule` lists.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol, cast
 
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError, MissingExtra
 
 
 @dataclass(frozen=True)
 class Solver:
-    """A classical solver: what it solves, and where it comes from."""
+    """Where a classical solver comes from: its module, and the package and extra it needs."""
 
     module: str
     package: str
     extra: str
-    problems: tuple[str, ...]
+
+
+class SolverModule(Protocol):
+    """What the module of a solver defines. It imports its package only when it is used."""
+
+    # The plans that the solver improves.
+    PLAN_TYPES: tuple[type[Any], ...]
+
+    def prepare(self) -> None:
+        """Do all work that need not count against the clock, such as compiling kernels."""
+        ...
+
+    def improve(
+        self,
+        instance: Any,
+        plans: Sequence[Any],
+        seconds: float,
+        seed: int,
+        on_plan: Callable[[Any], None],
+    ) -> None:
+        """Call `on_plan` with better and better plans, if there are any, for about `seconds`.
+
+        Given plans come cheapest first. After Ctrl-C the solver reports its last plan before it
+        passes `KeyboardInterrupt` on (`local_search.threads.run_interruptible`). Most solvers
+        calculate with integers, so the caller checks and prices the plans.
+        """
+        ...
 
 
 SOLVERS = {
-    "ils": Solver("rhumbline.local_search.tour_ils", "numba", "cpu", ("tsp",)),
-    "lkh": Solver("rhumbline.external.lkh", "elkai", "lkh", ("tsp",)),
-    "pyvrp": Solver("rhumbline.external.pyvrp", "pyvrp", "solvers", ("tsp", "cvrp")),
-    "ruin": Solver("rhumbline.local_search.route_ruin_recreate", "numba", "cpu", ("cvrp",)),
-    "tabu": Solver("rhumbline.local_search.schedule_tabu", "numba", "cpu", ("jssp",)),
-    "cpsat": Solver("rhumbline.external.cpsat", "ortools", "solvers", ("jssp",)),
+    "ils": Solver("rhumbline.local_search.tour_ils", "numba", "cpu"),
+    "lkh": Solver("rhumbline.external.lkh", "elkai", "lkh"),
+    "pyvrp": Solver("rhumbline.external.pyvrp", "pyvrp", "solvers"),
+    "ruin": Solver("rhumbline.local_search.route_ruin_recreate", "numba", "cpu"),
+    "tabu": Solver("rhumbline.local_search.schedule_tabu", "numba", "cpu"),
+    "cpsat": Solver("rhumbline.external.cpsat", "ortools", "solvers"),
 }
-# Our own solvers, which "auto" stands for.
-OWN_SOLVERS = {"tsp": "ils", "cvrp": "ruin", "jssp": "tabu"}
+# "auto" stands for the domain's `improver`.
 SOLVER_NAMES = ("auto", *SOLVERS)
 
 
+def load_solver(name: str) -> SolverModule:
+    """Return the module of a solver; its package need not be installed."""
+    return cast(SolverModule, import_module(SOLVERS[name].module))
+
+
+def solved_problems(name: str) -> list[str]:
+    """Return the names of the problems whose plans a solver improves."""
+    types = load_solver(name).PLAN_TYPES
+    return [problem for problem, domain in DOMAINS.working() if domain.plan in types]
+
+
 def resolve_solver(name: str, problem: str) -> str:
-    """Return the solver that a name stands for."""
-    if name != "auto":
+    """Return the solver that a name stands for; "auto" itself if the problem has none."""
+    if name != "auto" or problem not in DOMAINS:
         return name
-    return OWN_SOLVERS.get(problem, name)
+    return DOMAINS[problem].improver or name
 
 
 def require_solver(name: str, problem: str) -> None:
     """Raise unless the solver is known, can solve the problem and is installed."""
+    able = [other for other in SOLVERS if problem in solved_problems(other)]
+    if not able:
+        raise InputError(f"no solver improves plans of {problem}; leave the solver out")
     if name not in SOLVERS:
         raise InputError(f"'{name}' is no solver; known: {', '.join(SOLVER_NAMES)}")
+    if name not in able:
+        known = " and ".join(solved_problems(name))
+        raise InputError(f"{name} solves {known}, not {problem}; use {' or '.join(able)}")
     solver = SOLVERS[name]
-    if problem not in solver.problems:
-        able = [other for other, one in SOLVERS.items() if problem in one.problems]
-        raise InputError(
-            f"{name} solves {' and '.join(solver.problems)}, not {problem}; use {' or '.join(able)}"
-        )
     if find_spec(solver.package) is None:
         raise MissingExtra(
             f"{name} needs {solver.package}; get it with: pip install 'rhumbline[{solver.extra}]'"
@@ -72,9 +106,7 @@ def prepare_solver(name: str) -> None:
         raise MissingExtra(
             f"{name} needs {solver.package}, which is installed but fails: {error}"
         ) from error
-    module: Any = import_module(solver.module)
-    if hasattr(module, "prepare"):
-        module.prepare()
+    load_solver(name).prepare()
 
 
 def improve_plans(
@@ -86,5 +118,4 @@ def improve_plans(
     on_plan: Callable[[Any], None],
 ) -> None:
     """Pass each better plan that a solver finds in `seconds` to `on_plan`; the last is its best."""
-    module: Any = import_module(SOLVERS[name].module)
-    module.improve(instance, plans, seconds, seed, on_plan)
+    load_solver(name).improve(instance, plans, seconds, seed, on_plan)

@@ -2,31 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
-from rhumbline.formats import read_many
-from rhumbline.formats.discovery import find_instance_files
-from rhumbline.problems import cvrp
-from rhumbline.problems.cvrp import CVRPInstance
-from rhumbline.problems.jssp import JSSPInstance, jssp_from_arrays
-from rhumbline.problems.tsp import TSPInstance, tsp_from_array
+from rhumbline.files import read_many
+from rhumbline.files.discovery import find_instance_files
+from rhumbline.problems import Instance
+from rhumbline.problems.cvrp import with_fleet
 
 CVRP_ARRAYS = "vehicle routing is a tuple: depot, customers, demands, capacity"  # in messages
 
-SolveInput = (
-    str
-    | Path
-    | np.ndarray
-    | torch.Tensor
-    | Mapping[str, Any]
-    | TSPInstance
-    | CVRPInstance
-    | JSSPInstance
-)
+SolveInput = str | Path | np.ndarray | torch.Tensor | Mapping[str, Any] | Instance
 
 
 def instances_from(source: SolveInput | Sequence[Any], vehicles: int | None = None) -> list[Any]:
@@ -42,7 +32,7 @@ def instances_from(source: SolveInput | Sequence[Any], vehicles: int | None = No
     instances = convert_source(tensors_to_arrays(source))
     if vehicles is None:
         return instances
-    return [cvrp.with_fleet(instance, vehicles) for instance in instances]
+    return [with_fleet(instance, vehicles) for instance in instances]
 
 
 def tensors_to_arrays(source: Any) -> Any:
@@ -59,63 +49,36 @@ def convert_source(source: Any) -> list[Any]:
     """Return the instances of a source without tensors, with the fleets that the files give."""
     if isinstance(source, (str, Path)):
         return [instance for file in find_instance_files(source) for instance in read_many(file)]
-    if isinstance(source, TSPInstance | CVRPInstance | JSSPInstance):
-        return [source]
+    converted = convert_by_domains(source)
+    if converted is not None:
+        return converted
     if isinstance(source, Mapping):
-        return [jssp_from_mapping(source)]
-    if isinstance(source, np.ndarray):
-        return instances_from_array(source)
+        refuse_mapping(source)
     if not isinstance(source, Sequence):
         expected = "expected a path, an array, a mapping or a list of these"
         raise InputError(f"{expected}, got {type(source).__name__}")
-    if is_cvrp_arrays(source):
-        return [cvrp.cvrp_from_arrays(*source)]
-    if all(is_cvrp_arrays(part) for part in source):
-        return [
-            cvrp.cvrp_from_arrays(*part, name=f"arrays-{i}") for i, part in enumerate(source, 1)
-        ]
-    if isinstance(source[0], list | tuple):
-        return convert_source(number_array(source))
-    return [instance for part in source for instance in convert_source(part)]
+    parts: Sequence[Any] = source
+    if parts and isinstance(parts[0], list | tuple):
+        return convert_source(number_array(parts))
+    return [instance for part in parts for instance in convert_source(part)]
 
 
-def instances_from_array(array: np.ndarray) -> list[TSPInstance]:
-    """Return the TSP instance of an array, or those of a batch of coordinates."""
-    if array.ndim == 3:
-        return [tsp_from_array(xy, f"array-{i}") for i, xy in enumerate(array, 1)]
-    return [tsp_from_array(array)]
+def convert_by_domains(source: Any) -> list[Any] | None:
+    """Return the instances of an object by the first problem that knows it, or None."""
+    for _, domain in DOMAINS.working():
+        if isinstance(source, domain.instance):
+            return [source]
+        converted = domain.from_python(source) if domain.from_python else None
+        if converted is not None:
+            return converted
+    return None
 
 
-def is_cvrp_arrays(source: Any) -> bool:
-    """Return whether this is a depot, customers, demands (sequences) and a capacity (a number)."""
-    if not isinstance(source, list | tuple) or len(source) != 4:
-        return False
-    *sequences, capacity = source
-    is_number = isinstance(capacity, int | float | np.number)
-    is_scalar = isinstance(capacity, np.ndarray) and not capacity.ndim
-    if not (is_number or is_scalar):
-        return False
-    return all(isinstance(part, list | tuple | np.ndarray) for part in sequences)
-
-
-def jssp_from_mapping(facts: Mapping[str, Any]) -> JSSPInstance:
-    """Return the JSSP instance of a mapping."""
-    needed = {"durations", "machines"}
-    optional = {"name", "machine_count", "first_machine"}
-    keys = set(facts)
-    if not needed <= keys <= needed | optional:
-        known = "durations, machines and perhaps a name, machine_count and first_machine"
-        given = ", ".join(map(str, facts))
-        raise InputError(f"a mapping must have {known}; it has {given} ({CVRP_ARRAYS})")
-    numbers: dict[str, int | None] = {}
-    for key in ("machine_count", "first_machine"):
-        value = facts.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | None):
-            raise InputError(f"{key} is {value!r}, expected a whole number")
-        numbers[key] = value
-    name = str(facts.get("name", "arrays"))
-    durations = facts["durations"]
-    return jssp_from_arrays(durations, facts["machines"], name, **numbers)
+def refuse_mapping(facts: Mapping[str, Any]) -> NoReturn:
+    """Raise for a mapping that is an instance of no problem."""
+    known = "durations, machines and perhaps a name, machine_count and first_machine"
+    given = ", ".join(map(str, facts))
+    raise InputError(f"a mapping must have {known}; it has {given} ({CVRP_ARRAYS})")
 
 
 def number_array(nested: Sequence[Any]) -> np.ndarray:

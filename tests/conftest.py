@@ -34,6 +34,7 @@ CHECKED = (
     "decoding.request",
     "inputs",
     "noise",
+    "pipeline",
     "formats.coordinates",
     "formats.vrplib",
     "policies.attention",

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from rhumbline import api, checkpoint, kernels
-from rhumbline.api import group_instances, solve
+from rhumbline import checkpoint, kernels, pipeline
+from rhumbline.api import solve
 from rhumbline.decoding import ENGINES
 from rhumbline.errors import CheckpointError, InputError, MissingExtra
 from rhumbline.formats.tsplib import read_tsp
 from rhumbline.inputs import instances_from
+from rhumbline.pipeline import group_instances
 from rhumbline.problems.tsp import Tour, TSPInstance
 from rhumbline.search import driver
 from rhumbline.search import task as tasks
@@ -106,11 +107,11 @@ def test_groups_have_one_shape(monkeypatch) -> None:
     mixed = [exact[0], small[0], rounded[0], exact[1], exact[2]]
     assert [g.places for g in group_instances(mixed)] == [(0, 3, 4), (1,), (2,)]
     assert group_instances(mixed)[0].instances == tuple(exact)
-    monkeypatch.setattr(api, "MAX_GROUP_ELEMENTS", 2 * 16 * 6 * 6)
+    monkeypatch.setattr(pipeline, "MAX_GROUP_ELEMENTS", 2 * 16 * 6 * 6)
     assert [g.places for g in group_instances(mixed)] == [(0,), (3, 4), (1,), (2,)]
     many = [len(g.places) for g in group_instances(exact * 7)]  # 21 of them, two at a time
     assert (sum(many), len(many), set(many)) == (21, 11, {1, 2})
-    monkeypatch.setattr(api, "MAX_GROUP_ELEMENTS", 10 * 16 * 6 * 6)
+    monkeypatch.setattr(pipeline, "MAX_GROUP_ELEMENTS", 10 * 16 * 6 * 6)
     assert [len(g.places) for g in group_instances(exact * 7)] == [7, 7, 7]  # and not 10, 10 and 1
 
 
@@ -142,7 +143,7 @@ def test_budgets(policy, monkeypatch, given, expected: Budget) -> None:
         seen.append(budget)
         return driver.search(strategy, task, Budget(1), watch)
 
-    monkeypatch.setattr(api, "solve_task", fake)
+    monkeypatch.setattr(pipeline, "solve_task", fake)
     solve(XY[0], policy=policy, **given)
     assert seen == [expected]
 
@@ -152,7 +153,7 @@ def test_budgets(policy, monkeypatch, given, expected: Budget) -> None:
 )
 def test_a_budget_of_nothing_is_refused(policy, monkeypatch, given) -> None:
     """Zero attempts or seconds are an error, not the default budget."""
-    monkeypatch.setattr(api, "DEFAULT_BUDGET", Budget(1))
+    monkeypatch.setattr(pipeline, "DEFAULT_BUDGET", Budget(1))
     with pytest.raises(InputError, match="must be"):
         solve(XY[0], policy=policy, **given)
 
@@ -172,7 +173,7 @@ def test_devices(policy) -> None:
     with pytest.raises(InputError, match="device 'tpu' is not known; use auto, cpu or cuda"):
         solve(XY[0], policy=policy, attempts=1, device="tpu")
     if not torch.cuda.is_available():
-        assert api.find_device("auto") == torch.device("cpu")
+        assert pipeline.find_device("auto") == torch.device("cpu")
         with pytest.raises(MissingExtra, match="no NVIDIA GPU; use --device cpu"):
             solve(XY[0], policy=policy, attempts=1, device="cuda")
 
@@ -307,11 +308,11 @@ def test_an_engine_that_an_instance_does_not_support_is_refused_early(policy, mo
     policies = {"tsp": policy}
     with pytest.raises(MissingExtra, match="too many nodes"):
         next(
-            api.make_tasks(
+            pipeline.make_tasks(
                 instances, policies, seed=0, device=device, engine="fused", strategy=EASLay()
             )
         )
-    tasks = api.make_tasks(
+    tasks = pipeline.make_tasks(
         instances, policies, seed=0, device=device, engine="auto", strategy=EASLay()
     )
     assert {task.instances[0].size: task.engine for _, task in tasks} == {5: "auto", 6: "torch"}
@@ -327,7 +328,7 @@ class NeedsBudget(Sampling):
 
 
 def test_third_party_strategies_begin_once_for_each_group(policy) -> None:
-    """Only our strategies are tried beforehand: the `init` of others may read the budget."""
+    """Only needs are checked beforehand: an `init` may read the budget, which is not set yet."""
     solutions = solve(random_tsp(5, 6), policy=policy, strategy=NeedsBudget(), attempts=4)
     assert [solution.attempts for solution in solutions] == [4, 4]
 
@@ -341,7 +342,7 @@ def test_the_largest_instance_is_tried_first(policy, monkeypatch, sizes) -> None
     instances = random_tsp(*sizes)
     device = torch.device("cpu")
     with pytest.raises(MissingExtra, match="6 are too many"):
-        next(api.make_tasks(instances, {"tsp": policy}, seed=0, device=device, engine="fused"))
+        next(pipeline.make_tasks(instances, {"tsp": policy}, seed=0, device=device, engine="fused"))
 
 
 def refuse_more_than_5(wanted, ask):

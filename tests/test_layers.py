@@ -14,12 +14,12 @@ LAYERS = (
     ("errors", "philox", "record", "registry", "noise"),
     ("problems", "formats", "toml_config"),
     ("policies", "kernels"),
-    ("decoding", "improvers", "local_search", "external"),
+    ("decoding", "local_search", "external"),
     ("domain",),
     ("domains",),
-    ("checkpoint",),
+    ("checkpoint", "files", "improvers"),
     ("search", "training"),
-    ("inputs", "files", "pipeline", "api", "plots"),
+    ("inputs", "pipeline", "api", "plots"),
     ("bench",),
     ("cli", "__main__"),
 )
@@ -33,10 +33,7 @@ FRIENDS = {
     ("external", "local_search"),  # an external solver runs in a thread that can be interrupted
     ("api", "inputs"),
     ("api", "pipeline"),
-    ("inputs", "files"),
     ("pipeline", "inputs"),
-    ("pipeline", "files"),
-    ("api", "files"),
 }
 KERNEL_COMPILERS = ("triton", "numba", "llvmlite")
 SOLVERS = ("elkai", "hygese", "pyvrp", "ortools")

@@ -24,13 +24,14 @@ MAX_MODULES = 12  # in a folder, besides its __init__.py
 
 # Functions with more parameters: one for each option that a user has.
 MANY_OPTIONS = {
-    "rhumbline/api.py": {"make_tasks", "prepare", "solve"},
+    "rhumbline/api.py": {"prepare", "solve"},
     "rhumbline/cli/commands/bench.py": {"bench_command"},
     "rhumbline/cli/commands/sample.py": {"sample_command"},
     "rhumbline/cli/commands/solve.py": {"solve_command"},
     "rhumbline/decoding/completion.py": {"complete"},
     "rhumbline/decoding/rollouts.py": {"rollout", "rollout_by_member"},
     "rhumbline/decoding/scoring.py": {"log_prob", "score_by_member"},
+    "rhumbline/pipeline.py": {"make_tasks"},
     "rhumbline/search/task.py": {"make_task"},
     "rhumbline/training/loop.py": {"train"},
 }

@@ -4,9 +4,9 @@
 
 Rows come from the ledger research/notebooks/gaps.jsonl, a dated record of means, and from result
 files of `rhumb bench compare` on test sets, which are reduced to the same means. Of each set and
-method the newest row counts. The README has the published search, the search of `rhumb solve`, and
-the paper's figures; docs/search.md has all strategies at equal attempts and at equal seconds. A row
-of other weights than those that are shipped today is marked.
+method the newest row counts. The README has a few sets: the published search, the search of `rhumb
+solve`, and the paper's figures; docs/search.md has all strategies at equal attempts and at equal
+seconds. A row of other weights than those that are shipped today is marked.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from rhumbline.bench.compare import weights_digest
-from rhumbline.bench.compare_sets import TEST_SETS
+from rhumbline.bench.compare.sets import TEST_SETS
 from rhumbline.bench.report import replace_section, summarise
 from rhumbline.bench.results import Result, read_result_files
 
@@ -59,6 +59,8 @@ DEFAULTS = {"tsp": "cmaes-refine", "cvrp": "cmaes-refine", "jssp": "sampling-eli
 CHECKPOINTS = {"tsp": "tsp100", "cvrp": "cvrp100", "jssp": "jssp"}
 COMPARED = ("tsp100", "tsp150", "vrp100", "vrp200", "jssp10x10", "jssp15x15")  # by all strategies
 BUDGETS = (160, 1600)  # attempts
+OVERVIEW_SETS = ("tsp100", "tsp200", "vrp100", "vrp200", "jssp10x10")  # in the README
+OVERVIEW_BUDGETS = (1600,)
 TITLES = {"tsp": "TSP", "vrp": "CVRP", "jssp": "JSSP "}
 # Gaps in % of the paper's greedy and sampling single agent, and of its COMPASS (table 1 and the
 # table of 10 % of the budget).
@@ -241,30 +243,32 @@ def with_notes(text: str, notes: Sequence[str]) -> str:
 
 
 def overview_table(rows: Sequence[GapRow]) -> str:
-    """Return the table of the README: sets by searches, at two budgets."""
+    """Return the table of the README: a few sets by searches, at the budget of the paper."""
     heads = list[str]()
-    for attempts in BUDGETS:
+    for attempts in OVERVIEW_BUDGETS:
         for who in ("COMPASS, paper", "COMPASS, ours", "our default"):
             heads.append(f"{who}, {attempts:,}")
     newest = newest_rows(rows)
     lines = ["| gap in % | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
-    lines += [overview_row(name, newest) for name in PAPER_GAPS]
+    lines += [overview_row(name, newest, OVERVIEW_BUDGETS) for name in OVERVIEW_SETS]
     return "\n".join(lines)
 
 
-def overview_row(name: str, newest: dict[tuple[str, str], GapRow]) -> str:
+def overview_row(
+    name: str, newest: dict[tuple[str, str], GapRow], budgets: Sequence[int] = BUDGETS
+) -> str:
     """Return a set at each budget: the paper's COMPASS, the same search with our weights, and the
     search of `rhumb solve`.
     """
     strategies = ("cmaes", DEFAULTS[TEST_SETS[name][0]])
     found = {
         (attempts, strategy): newest.get((name, f"{strategy} {attempts}"))
-        for attempts in BUDGETS
+        for attempts in budgets
         for strategy in strategies
     }
     size = max((row.first for row in found.values() if row), default=0)
     cells = [f"{set_title(name)}, {size:,}"]
-    for attempts in BUDGETS:
+    for attempts in budgets:
         cells.append(paper_text(paper_gaps(name)[f"cmaes {attempts}"]))
         for strategy in strategies:
             row = found[attempts, strategy]

@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rhumbline.bench.reference import (
-    REFERENCE_SOLVERS,
+from rhumbline.bench.reference.file import read_references
+from rhumbline.bench.reference.make import (
     ReferenceOptions,
     fill_references,
+    find_reference_solver,
     solve_by_cpsat,
 )
-from rhumbline.bench.reference_file import read_references
 from rhumbline.problems.jssp import JSSPInstance, Schedule, jssp_from_arrays
 from rhumbline.problems.standard_sets import jssp_set
 
@@ -101,7 +101,7 @@ def main() -> None:
     if args.resume and args.resume.exists() and not args.out.exists():
         shutil.copy(args.resume, args.out)
     instances = [jssp_from_arrays(*shop) for shop in jssp_set(args.name)[: args.first]]
-    cpsat = REFERENCE_SOLVERS["jssp"].with_seconds(args.seconds)
+    cpsat = find_reference_solver("jssp").with_seconds(args.seconds)
     effort = ReferenceOptions(args.workers, args.minutes, args.again, args.machine)
     tabu_first = (
         f"tabu_jssp.c, {args.iterations} iterations, seed {SEED}, then " if args.iterations else ""

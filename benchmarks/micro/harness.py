@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from rhumbline import checkpoint
-from rhumbline.api import find_device
 from rhumbline.bench import provenance
 from rhumbline.decoding import Rollouts
+from rhumbline.pipeline import find_device
 from rhumbline.policies import POLICIES
 
 PAUSE_SECONDS = 0.02  # until the OpenMP threads of the work before have stopped spinning

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from harness import Case, Harness, make_parser
 
-from rhumbline.formats import read
-from rhumbline.formats.discovery import find_instance_files
+from rhumbline.domains import DOMAINS
+from rhumbline.files import read
+from rhumbline.files.discovery import find_instance_files
 from rhumbline.kernels.numba.local_search.launch import kick_and_shorten_tour, nearest_nodes
 from rhumbline.local_search.threads import generator_state
 from rhumbline.problems.cvrp import Routes, cvrp_from_arrays
 from rhumbline.problems.jssp import Schedule, jssp_from_arrays
 from rhumbline.problems.tsp import Tour, tsp_from_array
-from rhumbline.search.plan_sets.similarity import PLAN_TOOLS
 
 KICKS = 1000
 
@@ -84,7 +84,7 @@ def time_descents(harness: Harness, instances: Sequence[Any], tries: int, title:
     gaps = list[tuple[float, float]]()
     spent = 0.0
     for instance in instances:
-        polish = PLAN_TOOLS[instance.problem].polisher(instance)
+        polish = DOMAINS[instance.problem].plans.polisher(instance)
         plans = [RANDOM_PLANS[instance.problem](instance, rng) for _ in range(tries)]
         polish(plans[0])
         began = time.process_time()
@@ -118,7 +118,7 @@ def time_kicks(harness: Harness, instance: Any) -> None:
 
 def restart_gap(instance: Any, seconds: float) -> float:
     """Return the gap of the best of as many descents as fit into these seconds."""
-    polish = PLAN_TOOLS[instance.problem].polisher(instance)
+    polish = DOMAINS[instance.problem].plans.polisher(instance)
     rng = np.random.default_rng(0)
     end = time.monotonic() + seconds
     best = np.inf

@@ -21,6 +21,7 @@ from harness import Harness, Work, describe_agreement, load_or_make_policy, make
 
 from rhumbline.decoding import complete, rollout
 from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
+from rhumbline.domains import domain_of
 from rhumbline.policies.attention.memory import ResidualLayer
 from rhumbline.problems import PROBLEMS
 
@@ -118,7 +119,7 @@ def time_completions(harness: Harness, load: Workload, neighbourhoods: int) -> N
     )
     uniforms[..., 1] = uniforms[..., 1].sort(1).values  # as in the search: equal sizes side by side
     prefixes = neighbourhood_prefixes(
-        load.policy.problem, load.batch.xy, plans, uniforms.to(harness.device)
+        domain_of(load.problem).neighbourhoods, load.batch.xy, plans, uniforms.to(harness.device)
     )
     sample = partial(complete, *model, centre, temperature=1.0, samples=SAMPLES, **options)
     repeat = partial(torch.repeat_interleave, repeats=SAMPLES, dim=1)

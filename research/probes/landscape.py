@@ -15,9 +15,9 @@ and want a GPU.
 import argparse
 from pathlib import Path
 
-from rhumbline.api import find_device, load_policy, make_tasks
 from rhumbline.bench.figures.landscape import compute_landscapes, read_landscapes, write_landscapes
 from rhumbline.errors import RhumbError
+from rhumbline.pipeline import find_device, load_policy, make_tasks
 from rhumbline.plots.canvas import save_figure
 from rhumbline.plots.latent import Landscape, draw_landscapes
 from rhumbline.problems.standard_sets import tsp_set

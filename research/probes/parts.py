@@ -18,11 +18,11 @@ import argparse
 import numpy as np
 import torch
 
-from rhumbline.api import find_device, load_policy, make_tasks
-from rhumbline.bench.compare_sets import draw_uniform
+from rhumbline.bench.compare.sets import draw_uniform
 from rhumbline.decoding import complete, rollout
 from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
 from rhumbline.errors import RhumbError
+from rhumbline.pipeline import find_device, load_policy, make_tasks
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.strategies import build_strategy
 from rhumbline.search.task import Task

@@ -15,8 +15,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from rhumbline.api import find_device, load_policy
 from rhumbline.noise import box_muller
+from rhumbline.pipeline import find_device, load_policy
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search import cma_es
 from rhumbline.search.driver import collect_solutions

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from rhumbline.api import solve
-from rhumbline.formats import read
+from rhumbline.files import read
 from rhumbline.search import after_search
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from rhumbline.api import find_device, load_policy
 from rhumbline.domains import DOMAINS
+from rhumbline.pipeline import find_device, load_policy
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search.after_search import TUNING
 from rhumbline.search.plan_sets.diverse import DiverseSet
@@ -56,7 +56,8 @@ def main() -> None:
     instances = [TSPInstance("", "EXACT_2D", xy=x) for x in xy]
     task = make_task(TSP(), load_policy("tsp100", "tsp"), instances, device=device)
     latents = 2.0 * task.uniforms(16)[..., 0] - 1.0
-    rolled, pool = task._try(latents, 0.1), DiverseSet(DOMAINS["tsp"].plans, args.places, task.batch)
+    rolled = task._try(latents, 0.1)
+    pool = DiverseSet(DOMAINS["tsp"].plans, args.places, task.batch)
     keeping = seconds(lambda: pool.enter(rolled), 20, device)
     rolling = seconds(lambda: task._try(latents, 0.1), 3, device)
     print(

@@ -19,7 +19,7 @@ import torch
 
 import rhumbline
 from rhumbline import improvers
-from rhumbline.bench.compare_sets import draw_varied
+from rhumbline.bench.compare.sets import draw_varied
 from rhumbline.kernels.numba.local_search.route_ruin_recreate import BEST
 from rhumbline.local_search.route_ruin_recreate import TUNING, Annealing
 

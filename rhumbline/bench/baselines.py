@@ -22,13 +22,16 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from rhumbline import __version__
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import Infeasible, InputError, MissingExtra
 from rhumbline.external import cpsat, integer_distances
 from rhumbline.external import pyvrp as vrp
-from rhumbline.problems import PROBLEMS, Plan
-from rhumbline.problems.cvrp import min_vehicles
+from rhumbline.problems import Plan
+from rhumbline.problems.cvrp import CVRPInstance, min_vehicles
 from rhumbline.problems.cvrp.instance import MORE_VEHICLES
+from rhumbline.problems.jssp import JSSPInstance
 from rhumbline.problems.jssp.dispatch_rules import dispatch
+from rhumbline.problems.tsp import TSPInstance
 
 SolverActions = list[int]
 # LKH multiplies distances by 100 in 32 bits, and aborts the process above this limit.
@@ -120,8 +123,11 @@ class Baseline:
     def solve(self, task: SolverTask) -> Plan:
         """Return a plan that has passed the checker."""
         name = task.instance.problem
+        if name not in self.solvers:
+            known = ", ".join(self.solvers)
+            raise InputError(f"{self.title} solves {known}, but {task.instance.name} is '{name}'")
         actions = self.solvers[name](task)
-        plan = PROBLEMS[name].decode(task.instance, actions)
+        plan = DOMAINS[name].problem.decode(task.instance, actions)
         plan.check(task.instance)
         return plan
 
@@ -358,7 +364,9 @@ def dispatching_baseline(rule: str) -> Baseline:
         schedule = dispatch(task.instance, rule)
         return jobs_by_start(schedule.starts, task.instance.durations)
 
-    return Baseline(f"dispatching rule {rule.upper()}", {"jssp": solve}, needs_seconds=False)
+    return Baseline(
+        f"dispatching rule {rule.upper()}", {JSSPInstance.problem: solve}, needs_seconds=False
+    )
 
 
 def concorde(task: SolverTask) -> SolverActions:
@@ -434,13 +442,13 @@ def extra_command(extra: str) -> str:
 BASELINES: dict[str, Baseline] = {
     "nearest": Baseline(
         f"nearest neighbour + 2-opt (rhumbline {__version__})",
-        {"tsp": nearest_tour, "cvrp": nearest_routes},
+        {TSPInstance.problem: nearest_tour, CVRPInstance.problem: nearest_routes},
         settings=("starts",),
         needs_seconds=False,
     ),
     "lkh": Baseline(
         "LKH (elkai; research and non-profit use only)",
-        {"tsp": lkh},
+        {TSPInstance.problem: lkh},
         package="elkai",
         install=extra_command("lkh"),
         settings=("runs",),
@@ -448,31 +456,31 @@ BASELINES: dict[str, Baseline] = {
     ),
     "hgs": Baseline(
         "HGS-CVRP (hygese)",
-        {"cvrp": hgs},
+        {CVRPInstance.problem: hgs},
         package="hygese",
         install=extra_command("hgs"),
     ),
     "pyvrp": Baseline(
         "PyVRP",
-        {"tsp": pyvrp_tour, "cvrp": pyvrp_cvrp},
+        {TSPInstance.problem: pyvrp_tour, CVRPInstance.problem: pyvrp_cvrp},
         package="pyvrp",
         install=extra_command("solvers"),
     ),
     "ortools": Baseline(
         "OR-Tools routing",
-        {"tsp": ortools_tour, "cvrp": ortools_cvrp},
+        {TSPInstance.problem: ortools_tour, CVRPInstance.problem: ortools_cvrp},
         package="ortools",
         install=extra_command("solvers"),
     ),
     "cpsat": Baseline(
         "OR-Tools CP-SAT",
-        {"jssp": cpsat_jobs},
+        {JSSPInstance.problem: cpsat_jobs},
         package="ortools",
         install=extra_command("solvers"),
     ),
     "concorde": Baseline(
         "Concorde",
-        {"tsp": concorde},
+        {TSPInstance.problem: concorde},
         install="build it from its authors' pages (academic use)",
         needs_seconds=False,
         program="concorde",

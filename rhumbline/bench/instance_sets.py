@@ -6,7 +6,7 @@ Instances are drawn by a recipe and verified by a checksum, or they are read fro
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
 from hashlib import sha256
@@ -14,27 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from rhumbline.bench.reference_file import read_references
+from rhumbline.bench.problems import find_bench_problem
+from rhumbline.bench.reference.file import read_references
 from rhumbline.bench.suite import SetSpec
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
-from rhumbline.formats import read_many
+from rhumbline.files import read_many
 from rhumbline.formats.safe_io import read_bytes
-from rhumbline.problems import PROBLEMS
-from rhumbline.problems.cvrp import CVRPInstance, cvrp_from_arrays, default_capacity
-from rhumbline.problems.cvrp.rules import MAX_RANDOM_DEMAND
-from rhumbline.problems.distributions.mutations import sample_mutated_set
-from rhumbline.problems.jssp import JSSPInstance, jssp_from_arrays
-from rhumbline.problems.standard_sets import (
-    CVRP_SETS,
-    JSSP_SETS,
-    TSP_SETS,
-    cvrp_set,
-    jssp_set,
-    tsp_set,
-)
-from rhumbline.problems.tsp import TSPInstance
 
 
 @dataclass(frozen=True)
@@ -62,7 +49,6 @@ class InstanceReferences:
     digest: str
 
 
-RecipeArray = Float[np.ndarray, "count N F"]
 InstancesAndDigest = tuple[list[Any], str]
 
 
@@ -78,10 +64,10 @@ def load_set(
     `folders` holds what the $NAMES in file patterns stand for. If `referenced` is False, the
     references are left out.
     """
-    if spec.problem not in PROBLEMS:
+    if spec.problem not in DOMAINS:
         raise InputError(
             f"set '{spec.name}' is of problem '{spec.problem}', which this version does not solve "
-            f"(it solves {', '.join(PROBLEMS)}); leave the set out, for example with --only"
+            f"(it solves {', '.join(DOMAINS)}); leave the set out, for example with --only"
         )
     if spec.files:
         instances, digest = read_instance_files(spec, folder, folders or {})
@@ -101,11 +87,12 @@ def load_set(
 
 def draw_instances(spec: SetSpec) -> InstancesAndDigest:
     """Draw the instances of a recipe. Raises unless their checksum is the suite's."""
-    if spec.problem not in RECIPES:
+    recipes = find_bench_problem(spec.problem).recipes
+    if recipes is None:
         raise InputError(
             f"set '{spec.name}': there are no recipes for problem '{spec.problem}'; use files"
         )
-    array = RECIPES[spec.problem](spec)
+    array = recipes.draw(spec)
     digest = sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
     if not spec.sha256:
         raise InputError(
@@ -118,91 +105,10 @@ def draw_instances(spec: SetSpec) -> InstancesAndDigest:
             f"the suite says {spec.sha256}; "
             "this NumPy draws other numbers, or the recipe was changed"
         )
-    make = MAKERS[spec.problem]
-    instances = [make(row, f"{spec.name}-{number:05}") for number, row in enumerate(array, 1)]
+    instances = [
+        recipes.make(row, f"{spec.name}-{number:05}") for number, row in enumerate(array, 1)
+    ]
     return instances, digest
-
-
-def draw_tsp(spec: SetSpec) -> RecipeArray:
-    """Return coordinates [count, N, 2]."""
-    if spec.recipe in TSP_SETS:
-        return tsp_set(spec.recipe)
-    return draw_positions(spec, spec.size, TSP_SETS)
-
-
-def draw_cvrp(spec: SetSpec) -> RecipeArray:
-    """Return coordinates and demands [count, N, 3], the depot first.
-
-    The capacity follows from the size.
-    """
-    if spec.recipe in CVRP_SETS:
-        xy, demands, _ = cvrp_set(spec.recipe)
-    else:
-        xy = draw_positions(spec, spec.size + 1, CVRP_SETS)
-        rng = np.random.default_rng([spec.seed, 1])
-        shape = xy.shape[:2]
-        demands = rng.integers(1, MAX_RANDOM_DEMAND + 1, shape)
-        demands[:, 0] = 0
-    column = demands[..., None].astype(np.float64)
-    return np.concatenate([xy, column], axis=2)
-
-
-def draw_positions(spec: SetSpec, nodes: int, standard: Mapping[str, Any]) -> RecipeArray:
-    """Return the positions [count, nodes, 2] of a recipe that all routing problems share."""
-    if spec.count < 1 or spec.size < 1:
-        raise InputError(f"set '{spec.name}': a recipe needs a size and a count of at least 1")
-    if spec.recipe == "uniform":
-        return np.random.default_rng(spec.seed).random((spec.count, nodes, 2))
-    if spec.recipe != "mutated":
-        known = ", ".join(["uniform", "mutated", *standard])
-        raise InputError(
-            f"set '{spec.name}': no recipe '{spec.recipe}' for {spec.problem}; known: {known}"
-        )
-    if spec.power is None:
-        raise InputError(
-            f"set '{spec.name}': the recipe 'mutated' needs a power, for example power = 0.5"
-        )
-    return sample_mutated_set(spec.count, nodes, spec.power, spec.seed)
-
-
-def draw_jssp(spec: SetSpec) -> np.ndarray:
-    """Return durations and machines [count, 2, J, M] of a standard set."""
-    if spec.recipe not in JSSP_SETS:
-        raise InputError(
-            f"set '{spec.name}': no recipe '{spec.recipe}' for jssp; known: {', '.join(JSSP_SETS)}"
-        )
-    return jssp_set(spec.recipe)
-
-
-def make_tsp(row: Float[np.ndarray, "N 2"], name: str) -> TSPInstance:
-    """Make a TSP instance from its coordinates."""
-    return TSPInstance(name, "EXACT_2D", xy=row)
-
-
-def make_cvrp(row: Float[np.ndarray, "N 3"], name: str) -> CVRPInstance:
-    """Make a CVRP instance from its coordinates and demands."""
-    depot = row[0, :2]
-    customers = row[1:, :2]
-    demands = row[1:, 2]
-    capacity = default_capacity(len(customers))
-    return cvrp_from_arrays(depot, customers, demands, capacity, name)
-
-
-def make_jssp(row: np.ndarray, name: str) -> JSSPInstance:
-    """Make a JSSP instance from its durations and machines [2, J, M]."""
-    return jssp_from_arrays(row[0], row[1], name)
-
-
-RECIPES: dict[str, Callable[[SetSpec], np.ndarray]] = {
-    "tsp": draw_tsp,
-    "cvrp": draw_cvrp,
-    "jssp": draw_jssp,
-}
-MAKERS: dict[str, Callable[[np.ndarray, str], Any]] = {
-    "tsp": make_tsp,
-    "cvrp": make_cvrp,
-    "jssp": make_jssp,
-}
 
 
 def read_instance_files(

@@ -6,25 +6,32 @@ Each method owns its clock.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from rhumbline.api import Group, find_device, load_policy, make_tasks
 from rhumbline.bench import provenance
 from rhumbline.bench.baselines import BASELINES, SolverTask
+from rhumbline.bench.problems import find_bench_problem
 from rhumbline.bench.suite import Method
-from rhumbline.checkpoint import DEFAULT_CHECKPOINTS
 from rhumbline.decoding import EngineName
 from rhumbline.errors import Infeasible, InputError
+from rhumbline.pipeline import (
+    Group,
+    Listener,
+    SolveRequest,
+    find_device,
+    group_instances,
+    load_policy_with_facts,
+    make_tasks,
+    rules_of,
+    solve_groups,
+)
 from rhumbline.policies import Policy
-from rhumbline.problems import PROBLEMS
-from rhumbline.problems.cvrp import cvrp_from_arrays
-from rhumbline.problems.jssp import jssp_from_arrays
-from rhumbline.problems.tsp import tsp_from_array
+from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.driver import Budget, Progress, search
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import STRATEGIES
@@ -165,26 +172,12 @@ def warm_up_baseline(solver: str, problem: str) -> None:
     Importing a library takes up to a second, which must not be measured.
     """
     baseline = BASELINES[solver]
-    if not baseline.package:
+    make_tiny = find_bench_problem(problem).tiny
+    if not baseline.package or make_tiny is None:
         return
     seconds = TUNING.warm_up_seconds if baseline.needs_seconds else None
     with suppress(Infeasible):
-        baseline.solve(SolverTask(tiny_instance(problem), seconds, 0, {}))
-
-
-def tiny_instance(problem: str) -> Any:
-    """Return six cities, a depot with five customers, or two jobs on two machines."""
-    if problem == "tsp":
-        return tsp_from_array(TINY_POSITIONS)
-    if problem == "cvrp":
-        demands = np.arange(1, 6)
-        return cvrp_from_arrays(TINY_POSITIONS[0], TINY_POSITIONS[1:], demands, 10)
-    durations = np.array([[3, 2], [2, 4]])
-    machines = np.array([[0, 1], [0, 1]])
-    return jssp_from_arrays(durations, machines, "tiny")
-
-
-TINY_POSITIONS = np.array([[0.1, 0.2], [0.9, 0.1], [0.8, 0.7], [0.3, 0.9], [0.5, 0.4], [0.2, 0.6]])
+        baseline.solve(SolverTask(make_tiny(), seconds, 0, {}))
 
 
 def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "SearchRunner":
@@ -198,19 +191,37 @@ def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "
     default_together = TUNING.instances_together_gpu
     if device.type == "cpu":
         default_together = TUNING.instances_together_cpu
-    title = method.strategy + settings_text(method.settings)
-    if method.augment > 1:
-        title += f", {method.augment} copies"
+    loaded = load_policy_with_facts(weights or None, problem)
+    request = SolveRequest(
+        strategy=build_dataclass(strategy_type, method.settings, f"method '{method.name}'"),
+        policy=loaded.policy,
+        device=device.type,
+        engine=options.engine,
+        augment=method.augment,
+        after=AfterSearch(polish=method.polish, then=method.then or None),
+        warm_up=False,  # the runner does that itself, once for each size
+    )
     return SearchRunner(
         method=method,
-        strategy=build_dataclass(strategy_type, method.settings, f"method '{method.name}'"),
-        policy=load_policy(weights or None, problem),
+        request=request,
+        policy=loaded.policy,
         device=device,
-        engine=options.engine,
-        solver=f"{title}, policy {weights or DEFAULT_CHECKPOINTS[problem]}",
+        solver=f"{search_title(method)}, policy {loaded.name}",
         hardware=provenance.hardware_name(device, torch.get_num_threads()),
         together=method.together or default_together,
     )
+
+
+def search_title(method: Method) -> str:
+    """Return the strategy of a method, its settings, and what is done besides the search."""
+    parts = [method.strategy + settings_text(method.settings)]
+    if method.augment > 1:
+        parts.append(f"{method.augment} copies")
+    if method.polish:
+        parts.append("polish")
+    if method.then:
+        parts.append(f"then {method.then}")
+    return ", ".join(parts)
 
 
 @dataclass
@@ -218,10 +229,9 @@ class SearchRunner:
     """A policy and a strategy, which solve many instances at once."""
 
     method: Method
-    strategy: Any
+    request: SolveRequest  # without seed and budget
     policy: Policy[Any, Any, Any]
     device: torch.device
-    engine: EngineName
     solver: str
     hardware: str
     together: int
@@ -229,10 +239,15 @@ class SearchRunner:
     warm_sizes: set[int] = field(default_factory=set[int])
 
     def check(self, instance: Any) -> None:
-        """Raise if the policy lacks what the strategy searches, such as a latent space."""
+        """Raise if the policy lacks what the strategy searches, such as a latent space.
+
+        Also raise if a phase after the search cannot run; its kernels are compiled.
+        """
+        strategy: Any = self.request.strategy
         try:
+            self.request.after.check(rules_of(self.policy).name, self.method.budget(1))
             for _, task in self.make_tasks([instance], 0):
-                self.strategy.init(task)
+                strategy.init(task)
         except InputError as error:
             where = f"method '{self.method.name}' on {instance.problem}"
             raise InputError(f"{where}: {error}") from error
@@ -246,26 +261,33 @@ class SearchRunner:
         self.warm_up(instances, seed)
         report(0.0, "")
         finished = 0
-        began = time.monotonic()
-        for group, task in self.make_tasks(instances, seed):
+        for group in group_instances(instances, self.method.augment):
             together = len(group.places)
-            budget = self.method.budget(together)
+            request = replace(self.request, seed=seed, budget=self.method.budget(together))
             recorder = StepRecorder(
-                budget, report, finished / len(instances), together / len(instances)
+                request.budget, report, finished / len(instances), together / len(instances)
             )
-            solutions, interrupted = search(self.strategy, task, budget, recorder)
-            finished += together
-            if interrupted:  # The budget was not spent, so these are not results.
-                raise KeyboardInterrupt
-            if not solutions:
-                raise Infeasible(f"method '{self.method.name}': the search ended without a plan")
+            began = time.monotonic()
+            solutions = self.solve_group(group, request, recorder)
             seconds = time.monotonic() - began
+            finished += together
             traces = instance_traces(recorder.steps)
             yield [
                 (place, search_outcome(solution, seconds, together, trace))
                 for place, solution, trace in zip(group.places, solutions, traces, strict=True)
             ]
-            began = time.monotonic()
+
+    def solve_group(
+        self, group: Group, request: SolveRequest, listener: Listener
+    ) -> list[Solution]:
+        """Solve instances of one shape, to the end of their budget."""
+        try:
+            (result,) = solve_groups(group.instances, request, listener)
+        except Infeasible as error:
+            raise Infeasible(f"method '{self.method.name}': {error}") from error
+        if result.interrupted:  # The budget was not spent, so these are not results.
+            raise KeyboardInterrupt
+        return result.solutions
 
     def warm_up(self, instances: Sequence[Any], seed: int) -> None:
         """Make a few attempts at each new size, so that compiling kernels is not measured.
@@ -278,7 +300,7 @@ class SearchRunner:
         if self.device.type == "cpu":
             tried = list({instance.size: instance for instance in fresh}.values())
         for _, task in self.make_tasks(tried, seed):
-            strategy, attempts = warm_up_run_of(self.strategy, task)
+            strategy, attempts = warm_up_run_of(self.request.strategy, task)
             _, interrupted = search(strategy, task, Budget(attempts=attempts))
             if interrupted:
                 raise KeyboardInterrupt
@@ -288,16 +310,16 @@ class SearchRunner:
         """Yield groups of one shape, each encoded when its turn comes."""
         return make_tasks(
             instances,
-            {PROBLEMS[self.policy.problem].solves: self.policy},
+            {rules_of(self.policy).solves: self.policy},
             seed=seed,
             device=self.device,
-            engine=self.engine,
+            engine=self.request.engine,
             augment=self.method.augment,
         )
 
 
 @dataclass
-class StepRecorder:
+class StepRecorder(Listener):
     """Keeps the steps of a search and reports how much of the job is done.
 
     It reads nothing from the device, which would have to wait.
@@ -310,7 +332,7 @@ class StepRecorder:
     share: float
     steps: list[Progress] = field(default_factory=list[Progress])
 
-    def __call__(self, progress: Progress) -> None:
+    def progress(self, progress: Progress) -> None:
         """Keep a step and report it."""
         self.steps.append(progress)
         done, text = spent_share(progress, self.budget)

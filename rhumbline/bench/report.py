@@ -3,13 +3,13 @@
 import csv
 import io
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
 
+from rhumbline.bench.problems import find_bench_problem
 from rhumbline.bench.provenance import (
     ORIGIN_FIELDS,
     LabelKey,
@@ -286,22 +286,10 @@ def describe_set(results: Sequence[Result]) -> str:
 
 
 def size_text(results: Sequence[Result]) -> str:
-    """Return how large the instances are.
-
-    JSSP sets have jobs and machines if their name says so, otherwise operations.
-    """
+    """Return how large the instances of a set are, in the words of their problem."""
+    first = results[0]
     sizes = sorted({result.size for result in results})
-    text = f"{sizes[0]}"
-    if len(sizes) > 1:
-        text += f" to {sizes[-1]}"
-    if results[0].problem != "jssp":
-        return f"size {text}"
-    shape = re.search(r"(\d+)x(\d+)", results[0].set)
-    if shape:
-        jobs, machines = shape.groups()
-        if sizes == [int(jobs) * int(machines)]:
-            return f"{jobs} jobs x {machines} machines"
-    return f"{text} operations"
+    return find_bench_problem(first.problem).size_text(first.set, sizes)
 
 
 def provenance_notes(results: Sequence[Result]) -> list[str]:
@@ -465,7 +453,7 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
 def instance_table(results: Sequence[Result]) -> list[list[str]]:
     """Return a line for each instance, with the mean cost and gap of each method."""
     methods = group_by_label(results)
-    unit = "operations" if results[0].problem == "jssp" else "nodes"
+    unit = find_bench_problem(results[0].problem).unit
     lines = [["instance", unit, "reference", *methods]]
     for instance, group in group_results(results, lambda result: result.instance).items():
         first = group[0]

@@ -309,7 +309,7 @@ RESULT_FIELDS = tuple(each.name for each in fields(Result))
 REQUIRED_FIELDS = RESULT_FIELDS[: RESULT_FIELDS.index("trace")]
 
 
-def is_number(value: Any) -> bool:
+def is_finite_number(value: Any) -> bool:
     """Return whether a value is a finite number.
 
     Booleans are not numbers here. Python's JSON reader accepts NaN and Infinity, this does not.
@@ -338,7 +338,7 @@ def is_trace_step(value: Any) -> bool:
     """Return whether a value is a list of four numbers."""
     if not isinstance(value, list) or len(value) != 4:
         return False
-    return all(map(is_number, value))
+    return all(map(is_finite_number, value))
 
 
 def is_table_of_texts(value: Any) -> bool:
@@ -349,10 +349,10 @@ def is_table_of_texts(value: Any) -> bool:
 FieldCheck = tuple[Callable[[Any], bool], str]  # a test, and what it expects in words
 TEXT_CHECK: FieldCheck = (is_text, "a text")
 AMOUNT_CHECK: FieldCheck = (
-    lambda x: x is None or (is_number(x) and x >= 0),
+    lambda x: x is None or (is_finite_number(x) and x >= 0),
     "a number of at least 0, or null",
 )
-NUMBER_CHECK: FieldCheck = (lambda x: x is None or is_number(x), "a number, or null")
+NUMBER_CHECK: FieldCheck = (lambda x: x is None or is_finite_number(x), "a number, or null")
 INTEGER_CHECK: FieldCheck = (is_integer, "a whole number")
 # Fields that are not listed are texts.
 FIELD_CHECKS: dict[str, FieldCheck] = {
@@ -361,7 +361,7 @@ FIELD_CHECKS: dict[str, FieldCheck] = {
     "cost": AMOUNT_CHECK,
     "reference": AMOUNT_CHECK,
     "attempts": (lambda x: x is None or is_integer(x), "a whole number, or null"),
-    "seconds": (lambda x: is_number(x) and x >= 0, "a number of at least 0"),
+    "seconds": (lambda x: is_finite_number(x) and x >= 0, "a number of at least 0"),
     "together": (lambda x: is_integer(x) and x >= 1, "a whole number of at least 1"),
     "versions": (is_table_of_texts, "a table of texts"),
     "trace": (is_trace, "a list of steps with 4 numbers each"),

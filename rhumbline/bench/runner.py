@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 
-from rhumbline.api import find_device
 from rhumbline.bench import provenance
 from rhumbline.bench.instance_sets import InstanceSet, load_set
 from rhumbline.bench.methods import (
@@ -35,6 +34,7 @@ from rhumbline.bench.results import (
 )
 from rhumbline.bench.suite import Method, Suite
 from rhumbline.errors import InputError
+from rhumbline.pipeline import find_device
 
 SECONDS_BETWEEN_REPORTS = 1.0  # from within a job
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 from rhumbline.errors import InputError
+from rhumbline.improvers import SOLVER_NAMES
 from rhumbline.search.driver import Budget
 from rhumbline.toml_config import build_dataclass, did_you_mean, read_toml
 
@@ -82,6 +83,10 @@ class Method:
     seconds: float | None = None
     # Number of symmetric copies, which share the attempts (policy)
     augment: int = 1
+    # Whether the best plans are taken to a local optimum at the end (policy)
+    polish: bool = False
+    # A solver that continues for the second half of the seconds, such as "auto" (policy)
+    then: str = ""
     # Number of instances that are solved at once (policy). 0 means as many as memory allows, or
     # 8 on a CPU.
     together: int = 0
@@ -99,12 +104,30 @@ class Method:
             raise InputError(
                 f"method '{self.name}': expected together of at least 0 and augment of at least 1"
             )
+        self.check_phases()
         for name, gap in self.paper.items():
             if isinstance(gap, bool) or not isinstance(gap, int | float) or not isfinite(gap):
                 raise InputError(
                     f"method '{self.name}': paper.{name} is {gap!r}; "
                     "expected a gap in %, such as 0.5"
                 )
+
+    def check_phases(self) -> None:
+        """Refuse phases after a search where there is no search, and a solver without seconds."""
+        if self.solver != "policy" and (self.polish or self.then):
+            raise InputError(
+                f"method '{self.name}': polish and then follow a search, but the solver is "
+                f"'{self.solver}'; leave them out"
+            )
+        if not self.then:
+            return
+        if self.then not in SOLVER_NAMES:
+            guess = did_you_mean(self.then, SOLVER_NAMES)
+            known = ", ".join(SOLVER_NAMES)
+            raise InputError(f"method '{self.name}': then is '{self.then}'{guess}; known: {known}")
+        if self.seconds is None:
+            advice = "then takes the second half of the seconds, so give them"
+            raise InputError(f"method '{self.name}': {advice}")
 
     def budget(self, instances: int) -> Budget:
         """Return what this number of instances may spend together."""

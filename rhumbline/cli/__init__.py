@@ -7,7 +7,7 @@ them.
 import sys
 from importlib.util import find_spec
 
-from rhumbline.cli.process import install_signal_handlers, print_note, run_command
+from rhumbline.cli.process import exit_on_error, install_signal_handlers, print_note
 
 MISSING_PACKAGE = 4  # the exit code of MissingExtra
 
@@ -24,18 +24,19 @@ def main() -> None:
         from rhumbline.cli.commands import compare
 
         sys.exit(compare.run_compare(words[2:]))
-    sys.exit(run_command(run_app))
+    require_parser()
+    with exit_on_error():
+        from rhumbline.cli.app import app
+
+        app(prog_name="rhumb")
 
 
-def run_app() -> int:
-    """Run every other command; typer exits by itself."""
-    if find_spec("typer") is None or find_spec("rich") is None:
-        print_note(
-            "error: only `train` and `bench compare` run without typer and rich; "
-            "get them with: pip install rhumbline"
-        )
-        return MISSING_PACKAGE
-    from rhumbline.cli.app import app
-
-    app(prog_name="rhumb")
-    return 0
+def require_parser() -> None:
+    """Exit unless the packages are there that parse every other command."""
+    if find_spec("typer") and find_spec("rich"):
+        return
+    print_note(
+        "error: only `train` and `bench compare` run without typer and rich; "
+        "get them with: pip install rhumbline"
+    )
+    sys.exit(MISSING_PACKAGE)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rhumbline.bench.methods import BenchOptions
-from rhumbline.bench.reference import ReferenceOptions, ReferenceProgress, make_references
+from rhumbline.bench.reference.make import ReferenceOptions, ReferenceProgress, make_references
 from rhumbline.bench.report import (
     REPORT_FORMATS,
     decimal_text,

@@ -16,6 +16,7 @@ from rhumbline.errors import InputError, RhumbError
 INTERRUPTED = 130  # exit code
 CLOSED_PIPE = 141  # exit code, as a shell reports a program that SIGPIPE ended
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+REPORTED_ERRORS = (RhumbError, KeyboardInterrupt, BrokenPipeError)
 
 
 def print_note(line: str) -> None:
@@ -42,15 +43,29 @@ def run_command(body: Callable[[], int | None], prefix: str = "") -> int:
     """
     try:
         return body() or 0
-    except RhumbError as error:
+    except REPORTED_ERRORS as error:
+        return report_error(error, prefix)
+
+
+@contextmanager
+def exit_on_error() -> Generator[None, None, None]:
+    """Exit with the code of an error that the user can fix, after one line on stderr."""
+    try:
+        yield
+    except REPORTED_ERRORS as error:
+        raise SystemExit(report_error(error)) from error
+
+
+def report_error(error: BaseException, prefix: str = "") -> int:
+    """Print one of the `REPORTED_ERRORS` on stderr and return its exit code."""
+    if isinstance(error, RhumbError):
         print_note(f"{prefix}error: {error}")
         return error.exit_code
-    except KeyboardInterrupt:
+    if isinstance(error, KeyboardInterrupt):
         print_note(f"{prefix}interrupted")
         return INTERRUPTED
-    except BrokenPipeError:  # `rhumb ... | head`: the reader has closed the pipe
-        discard_stdout()
-        return CLOSED_PIPE
+    discard_stdout()  # `rhumb ... | head`: the reader has closed the pipe
+    return CLOSED_PIPE
 
 
 def discard_stdout() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.solution import CostChange, Solution
 from rhumbline.search.task import Task
@@ -176,7 +177,9 @@ def instances_text(task: Task) -> str:
 
 def fleet_parts(task: Task) -> list[str]:
     """Return the limit on vehicles as a part of a line, if all instances have the same limit."""
-    limits = {getattr(instance, "vehicles", None) for instance in task.instances}
+    limits: set[int | None] = set()
+    for instance in task.instances:
+        limits.add(instance.vehicles if isinstance(instance, CVRPInstance) else None)
     if len(limits) > 1:
         return []
     limit = limits.pop()

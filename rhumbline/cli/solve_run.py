@@ -1,16 +1,11 @@
 """The work of `rhumb solve`: read and check everything, search each group, write and print."""
 
-import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-import torch
-
-from rhumbline import api
-from rhumbline.checkpoint import TrainingFacts
 from rhumbline.cli import render
 from rhumbline.cli.output_files import (
     OutputPaths,
@@ -20,20 +15,25 @@ from rhumbline.cli.output_files import (
     unique_stems,
 )
 from rhumbline.cli.process import INTERRUPTED, defer_signals, print_note, print_result
-from rhumbline.cli.progress import show_progress
-from rhumbline.cli.solve_request import SolveRequest
+from rhumbline.cli.progress import BarUpdater, show_progress
+from rhumbline.cli.solve_request import FileOptions, write_trace_line
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats import plan_suffix_for, write_plan
-from rhumbline.formats.discovery import find_instance_files
-from rhumbline.formats.plans import match_plan_files
+from rhumbline.files import plan_suffix_for, write_plan
+from rhumbline.files.discovery import find_instance_files
+from rhumbline.files.plans import match_plan_files
 from rhumbline.formats.safe_io import error_reason
 from rhumbline.inputs import instances_from
-from rhumbline.policies import Policy
-from rhumbline.search.after_search import AfterSearch, solve_task
-from rhumbline.search.driver import collect_solutions
+from rhumbline.pipeline import (
+    DEFAULT_BUDGET,
+    GroupResult,
+    GroupRun,
+    Listener,
+    SolveRequest,
+    solve_groups,
+)
+from rhumbline.search.after_search import Improvement
+from rhumbline.search.driver import Progress
 from rhumbline.search.solution import Solution
-from rhumbline.search.strategies import possible_defaults
-from rhumbline.search.task import Task
 
 # Times the largest training instance; beyond it local search finds much that the policy misses.
 FAR_FROM_TRAINING = 1.5
@@ -53,53 +53,116 @@ class Verbosity:
 
 
 @dataclass(frozen=True)
-class SolveContext:
-    """All that a group needs besides its task."""
+class SolveJob:
+    """What has been read and checked: the results to come, and where they go."""
 
+    results: Iterator[GroupResult]
+    count: int  # of instances
     request: SolveRequest
+    listener: "SearchPrinter"
     paths: OutputPaths
     verbosity: Verbosity
-    policies: dict[str, tuple[Policy[Any, Any, Any], TrainingFacts]]  # by problem
-    after_search: AfterSearch
-    warm_starts: Sequence[Any]  # a plan for each instance, or None
     files: Sequence[Path]  # where each instance comes from
+    trace: Path | None
 
 
-def solve_files(
-    places: Sequence[Path], request: SolveRequest, paths: OutputPaths, verbosity: Verbosity
-) -> int:
-    """Solve all instances of all files and return the exit code.
+@dataclass
+class SearchPrinter(Listener):
+    """Prints what is about to be searched, draws the progress bar and writes the trace."""
 
-    Everything is read and checked before the first search.
-    """
+    request: SolveRequest
+    verbosity: Verbosity
+    trace: TextIO | None = None
+    bar: ExitStack = field(default_factory=ExitStack)
+    update_bar: BarUpdater | None = None
+
+    @property
+    def hears_improvements(self) -> bool:
+        """Whether there is a trace."""
+        return self.trace is not None
+
+    def group_started(self, run: GroupRun) -> None:
+        """Print the header and the warnings of a group, and begin the bar."""
+        self.note(group_header(run))
+        for warning in group_warnings(run, self.request):
+            self.note(warning)
+        bar = show_progress(run.task.instances, self.request.budget, self.verbosity.quiet)
+        self.update_bar = self.bar.enter_context(bar)
+
+    def progress(self, progress: Progress) -> None:
+        """Move the bar."""
+        if self.update_bar:
+            self.update_bar(progress)
+
+    def improved(self, found: Improvement) -> None:
+        """Write a line of the trace."""
+        if self.trace:
+            write_trace_line(self.trace, found)
+
+    def note(self, line: str) -> None:
+        """Print a line on stderr."""
+        self.verbosity.note(line)
+
+    def group_ended(self, run: GroupRun) -> None:
+        """Take the bar away."""
+        self.bar.close()
+
+
+def prepare_job(
+    places: Sequence[Path],
+    request: SolveRequest,
+    options: FileOptions,
+    paths: OutputPaths,
+    verbosity: Verbosity,
+) -> SolveJob:
+    """Read all instances of all files, and check everything before the first search."""
     files: list[Path] = []
     instances: list[Any] = []
     for file in [file for place in places for file in find_instance_files(place)]:
-        found = instances_from(file, request.vehicles)
+        found = instances_from(file, options.vehicles)
         instances += found
         files += [file] * len(found)
-    warm_starts = match_plan_files(instances, request.after.warm_starts)
-    after_search = request.after.after_search(None)
-    problems = api.problem_names(instances)
-    for problem in problems:
-        after_search.check(problem, request.budget)
+    request = replace(request, warm_start=match_plan_files(instances, options.warm_starts))
+    listener = SearchPrinter(request, verbosity)
+    results = solve_groups(instances, request, listener)
     paths = prepare_output_paths(paths, instances, request.after.top)
-    policies = {
-        problem: api.load_policy_with_facts(request.policy, problem) for problem in problems
-    }
-    for policy, _ in policies.values():
-        request.pick_strategy(possible_defaults(policy))  # refuses wrong settings
-    if not request.has_budget:
+    if request.budget is DEFAULT_BUDGET:
         verbosity.note(
             "no budget given: up to 1,600 attempts or 30 seconds, whichever comes first "
             "(--attempts, --seconds)"
         )
-    with open_trace(request.after.trace) as trace:
-        after_search = request.after.after_search(trace)
-        context = SolveContext(
-            request, paths, verbosity, policies, after_search, warm_starts, files
-        )
-        return solve_groups(instances, context)
+    return SolveJob(
+        results=results,
+        count=len(instances),
+        request=request,
+        listener=listener,
+        paths=paths,
+        verbosity=verbosity,
+        files=files,
+        trace=options.trace,
+    )
+
+
+def run_job(job: SolveJob) -> int:
+    """Write and print the results of each group until all are done or a signal comes.
+
+    Return the exit code.
+    """
+    finished = 0
+    unmet = 0
+    with open_trace(job.trace) as job.listener.trace:
+        try:
+            for result in job.results:
+                with defer_signals():
+                    write_results(result, job)
+                    finished += len(result.solutions)
+                    unmet += sum(solution.unmet is not None for solution in result.solutions)
+                if result.interrupted:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            report_interruption(finished, job.count, job.verbosity)
+            return INTERRUPTED
+    return Infeasible.exit_code if unmet else 0
 
 
 @contextmanager
@@ -133,151 +196,87 @@ def prepare_output_paths(paths: OutputPaths, instances: Sequence[Any], top: int)
     return paths
 
 
-def solve_groups(instances: Sequence[Any], context: SolveContext) -> int:
-    """Solve one group after the other until all are done or a signal comes.
-
-    Return the exit code.
-    """
-    finished = 0
-    unmet = 0
-    try:
-        for found in solve_each_group(instances, context):
-            finished += len(found)
-            unmet += sum(solution.unmet is not None for solution in found)
-    except KeyboardInterrupt:
-        report_interruption(finished, len(instances), context.verbosity)
-        return INTERRUPTED
-    return Infeasible.exit_code if unmet else 0
-
-
-def solve_each_group(instances: Sequence[Any], context: SolveContext) -> Iterator[list[Solution]]:
-    """Yield the solutions of each group after they were written and printed."""
-    request = context.request
-    device = api.find_device(request.device)
-    if request.threads:
-        torch.set_num_threads(request.threads)  # the fused engine uses this number too
-    policies = {problem: policy for problem, (policy, _) in context.policies.items()}
-    groups = api.make_tasks(
-        instances,
-        policies,
-        seed=request.seed,
-        device=device,
-        engine=request.engine,
-        augment=request.augment,
-        strategy=request.strategy,
-    )
-    for group, task in groups:
-        context.verbosity.note(group_header(task, context))
-        for warning in group_warnings(task, context):
-            context.verbosity.note(warning)
-        warm = [context.warm_starts[place] for place in group.places]
-        found, interrupted = run_search(task, context, warm)
-        with defer_signals():
-            write_results(group, found, task, context)
-            yield found
-        if interrupted:
-            raise KeyboardInterrupt
-
-
-def group_header(task: Task, context: SolveContext) -> str:
+def group_header(run: GroupRun) -> str:
     """Return the line before a group."""
-    request = context.request
-    problem = task.problem.solves
-    _, facts = context.policies[problem]
-    policy = f"policy {request.policy_name(problem)} (trained at {facts.trained_at})"
-    search = render.strategy_text(*request.strategy_for(task))
+    task = run.task
+    policy = f"policy {run.policy.name}"
+    if run.policy.facts:
+        policy += f" (trained at {run.policy.facts.trained_at})"
+    search = render.strategy_text(run.strategy_name, run.strategy)
     if task.copies > 1:
         search += f", {task.copies} symmetries"
     return render.task_line(task, policy, search)
 
 
-def group_warnings(task: Task, context: SolveContext) -> Iterator[str]:
+def group_warnings(run: GroupRun, request: SolveRequest) -> Iterator[str]:
     """Yield what a user should know before the search of a group."""
-    _, facts = context.policies[task.problem.solves]
-    after_search = context.after_search
-    count = task.problem.item_count(task.instances[0])
-    is_far = count > FAR_FROM_TRAINING * facts.largest
-    if is_far and not (after_search.polish or after_search.then):
-        size = render.format_count(count, *task.problem.nouns)
+    problem = run.task.problem
+    facts = run.policy.facts
+    count = problem.item_count(run.task.instances[0])
+    is_far = facts is not None and count > FAR_FROM_TRAINING * facts.largest
+    if is_far and not (request.after.polish or request.after.then):
+        size = render.format_count(count, *problem.nouns)
         advice = "expect a larger gap, and try --polish"
         yield f"{size} are far beyond what this policy was trained at: {advice}"
 
 
-def run_search(
-    task: Task, context: SolveContext, warm: Sequence[Any]
-) -> tuple[list[Solution], bool]:
-    """Search a group and return verified solutions, and whether a signal ended the search."""
-    request = context.request
-    began = time.monotonic()
-    name, strategy = request.strategy_for(task)
-    with show_progress(task.instances, request.budget, context.verbosity.quiet) as watch:
-        try:
-            found, interrupted = solve_task(
-                strategy, task, request.budget, watch, context.after_search, warm
-            )
-        except KeyboardInterrupt:  # it came after the search, while plans were being checked
-            found = collect_solutions(task, time.monotonic() - began, ())
-            interrupted = True
-    if interrupted:
-        return found, True
-    if not found:
-        raise Infeasible("the search ended without a plan")
-    attempts = found[0].attempts
-    if getattr(strategy, "ends", False) and attempts != request.attempts:
-        made = render.format_count(attempts, "attempt", "attempts")
-        limit = f" of {request.attempts:,}" if request.attempts else ""
-        context.verbosity.note(f"{name} ended by itself after {made}{limit}: it repeats nothing")
-    return found, False
-
-
-def write_results(
-    group: api.Group, found: Sequence[Solution], task: Task, context: SolveContext
-) -> None:
+def write_results(result: GroupResult, job: SolveJob) -> None:
     """Write all files of a group, then print its results.
 
     Plans that exceed a limit are neither written nor printed: they are reported as errors.
     """
-    kept: list[tuple[int, Solution]] = []
-    for place, solution in zip(group.places, found, strict=False):
-        if not solution.unmet:
-            kept.append((place, solution))
-    for place, solution in kept:
-        write_files(place, solution, context)
-    print_results(kept, task, context)
-    for solution in found:
+    found = result.by_place()
+    kept = {place: solution for place, solution in found.items() if not solution.unmet}
+    for place, solution in kept.items():
+        write_files(place, solution, job)
+    print_results(kept, result.run, job)
+    for solution in found.values():
         if solution.unmet:
             print_note(f"error: {solution.unmet}")
 
 
-def print_results(kept: Sequence[tuple[int, Solution]], task: Task, context: SolveContext) -> None:
+def print_results(kept: Mapping[int, Solution], run: GroupRun, job: SolveJob) -> None:
     """Print the result of each instance of a group, and their mean on stderr."""
-    problem = task.problem
-    after_search = context.after_search.settled(problem.name)
-    solutions = [solution for _, solution in kept]
+    problem = run.task.problem
+    after_search = job.request.after.settled(problem.name)
+    solutions = list(kept.values())
     width = max((len(solution.instance.name) for solution in solutions), default=0)
-    for place, solution in kept:
-        if context.verbosity.as_json:
-            facts = context.request.facts(task)
-            facts["file"] = str(context.files[place])  # several may hold instances of one name
+    for place, solution in kept.items():
+        if job.verbosity.as_json:
+            facts = run_facts(run, job.request)
+            facts["file"] = str(job.files[place])  # several may hold instances of one name
             facts |= render.after_search_facts(solution, after_search)
             line = render.result_json(solution, problem.solves, facts)
         else:
-            written = context.paths.files(place, 1 + len(solution.others))
+            written = job.paths.files(place, 1 + len(solution.others))
             line = render.result_line(solution, width, written, after_search)
         print_result(line)
     if len(solutions) > 1:
-        context.verbosity.note(render.summary_line(solutions))
+        job.verbosity.note(render.summary_line(solutions))
 
 
-def write_files(place: int, solution: Solution, context: SolveContext) -> None:
+def run_facts(run: GroupRun, request: SolveRequest) -> dict[str, Any]:
+    """Return how a result was found, for JSON."""
+    facts: dict[str, Any] = {
+        "search": run.strategy_name,
+        "policy": run.policy.name,
+        "engine": run.task.resolved_engine,
+        "seed": request.seed,
+    }
+    if request.augment > 1:
+        facts["augment"] = request.augment
+    return facts
+
+
+def write_files(place: int, solution: Solution, job: SolveJob) -> None:
     """Write the plans of an instance (--output) and its picture (--plot)."""
     instance = solution.instance
     found = [solution, *solution.others]
-    files = context.paths.plans(place, len(found))  # none without --output
+    files = job.paths.plans(place, len(found))  # none without --output
     for file, one in zip(files, found, strict=False):
         cost = render.format_cost(one.cost, instance.has_integer_costs).replace(",", "")
         write_plan(file, cast(Any, one.plan), instance, f"cost {cost}, found by rhumbline")
-    picture = context.paths.picture(place)
+    picture = job.paths.picture(place)
     if picture:
         from rhumbline.plots import save_plan
 

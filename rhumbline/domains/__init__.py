@@ -4,16 +4,20 @@ An outside package adds a problem by an entry point:
 
     [project.entry-points."rhumbline.domains"]
     op = "my_package:OP"
+
+This module imports no torch, so that the command line can read its tables at once.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rhumbline.domain import Domain, PlanTools, PolicyFamily
 from rhumbline.errors import InputError
-from rhumbline.problems import Plan, Problem
 from rhumbline.registry import Registry
 
-DOMAINS: Registry[Domain] = Registry(
+if TYPE_CHECKING:
+    from rhumbline.domain import Domain, PlanTools, PolicyFamily
+    from rhumbline.problems import Problem
+
+DOMAINS: Registry["Domain"] = Registry(
     "domains",
     {
         "tsp": "rhumbline.domains.tsp:TSP_DOMAIN",
@@ -23,7 +27,23 @@ DOMAINS: Registry[Domain] = Registry(
 )
 
 
-def domain_of(rules: Problem[Any, Any]) -> Domain:
+# Problems with a CPU kernel that may have to be compiled, by the suffix of their files.
+COMPILED_SUFFIXES = {".tsp": "tsp", ".vrp": "cvrp"}
+
+
+def find_policy_family(name: str) -> tuple["Domain", "PolicyFamily"]:
+    """Return the policy family that a checkpoint or a recipe names, and its domain."""
+    if name in DOMAINS and name in DOMAINS[name].policies:
+        return DOMAINS[name], DOMAINS[name].policies[name]
+    known: list[str] = []
+    for _, domain in DOMAINS.working():
+        if name in domain.policies:
+            return domain, domain.policies[name]
+        known += domain.policies
+    raise InputError(f"problem '{name}' is not known; known: {', '.join(known)}")
+
+
+def domain_of(rules: "Problem[Any, Any]") -> "Domain":
     """Return the domain that rules belong to.
 
     Rules that no domain knows get one without optional parts, so that Python code can search with
@@ -31,26 +51,18 @@ def domain_of(rules: Problem[Any, Any]) -> Domain:
     """
     if rules.solves in DOMAINS:
         return DOMAINS[rules.solves]
-    return Domain(rules.solves, instance=object, plan=Plan, problem=rules, policies={})
+    from rhumbline.domain import Domain
+
+    return Domain(rules.solves, instance=object, plan=object, problem=rules, policies={})
 
 
-def plan_tools(rules_name: str, what: str) -> PlanTools:
+def plan_tools(rules_name: str, what: str) -> "PlanTools":
     """Return the plan tools for rules; refuse `what` if there are none.
 
-    Plan tools read the action sequences of a domain's default rules, which bear its name. Other
+    Plan tools read the action sequences of a domain's standard rules, which bear its name. Other
     rules of the same problem have other sequences, and no tools.
     """
     if rules_name not in DOMAINS:
         raise InputError(f"{what} is not supported for {rules_name}")
     tools: PlanTools = DOMAINS[rules_name].require("plans", what)
     return tools
-
-
-def find_family(name: str) -> tuple[Domain, PolicyFamily]:
-    """Return the domain and the policy family of a recipe's `problem` or a checkpoint's header."""
-    known: list[str] = []
-    for _, domain in DOMAINS.working():
-        if name in domain.policies:
-            return domain, domain.policies[name]
-        known += domain.policies
-    raise InputError(f"problem '{name}' is not known; known: {', '.join(known)}")

@@ -3,6 +3,7 @@
 from rhumbline.decoding.neighbourhoods import route_prefixes
 from rhumbline.domain import (
     ActiveSearchRates,
+    DatasetFormat,
     Domain,
     FileFormats,
     PlanTools,
@@ -10,13 +11,15 @@ from rhumbline.domain import (
     SearchDefaults,
     TrainingTraits,
 )
-from rhumbline.formats.plans import parse_routes
+from rhumbline.formats.dataset import load_dataset, save_batch
+from rhumbline.formats.plan_numbers import parse_routes
 from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
 from rhumbline.local_search.polish import route_polisher
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
-from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
+from rhumbline.problems.cvrp import CVRP, CVRPBatch, CVRPInstance, Routes
 from rhumbline.problems.cvrp.edges import encode_routes, route_edges
+from rhumbline.problems.cvrp.python_inputs import cvrp_from_python
 from rhumbline.problems.distributions.varied import vary_cvrp
 
 RULES = CVRP()
@@ -32,16 +35,19 @@ CVRP_DOMAIN = Domain(
     files=FileFormats(
         readers={".vrp": read_vrp},
         readers_by_type={"CVRP": read_vrp},
+        dataset=DatasetFormat(frozenset({"xy", "demand"}), load_dataset, save_batch),
         plan_suffix=".sol",
         write_plan=write_sol,
         read_plan=read_sol,
         parse_plan=parse_routes,
         plan_form="a list of lists of whole numbers",
     ),
+    from_python=cvrp_from_python,
     weights="cvrp",
     plans=PlanTools(route_edges, encode_routes, route_polisher, polish_kernel="cvrp"),
     neighbourhoods=route_prefixes,
     recombines_routes=True,
+    plain_cost=CVRPBatch.without_surcharge,
     improver="ruin",
     search=SearchDefaults(
         strategy="cmaes-elite",
@@ -51,6 +57,10 @@ CVRP_DOMAIN = Domain(
         eas_lay=ActiveSearchRates(0.00041, 0.013),
         sgbs_eas=ActiveSearchRates(0.00041, 0.01),
         beam=(4, 4),
+        comparable_starts=True,
+        learns_from_given_plans=True,
+        # Routes are learnt in the order in which they were built, which the policy relies on.
+        learns_from_views=False,
     ),
     training=TrainingTraits(
         symmetric_copies=4,  # routes cannot be reversed, so mirror images teach nothing

@@ -1,6 +1,7 @@
 """Job-shop scheduling."""
 
 from rhumbline.domain import (
+    DatasetFormat,
     Domain,
     FileFormats,
     PlanTools,
@@ -8,14 +9,16 @@ from rhumbline.domain import (
     SearchDefaults,
     TrainingTraits,
 )
-from rhumbline.formats.jsplib import read_jsp, read_schedule, write_schedule
-from rhumbline.formats.jsplib_json import read_json
-from rhumbline.formats.plans import parse_schedule
+from rhumbline.formats.dataset import load_dataset, save_batch
+from rhumbline.formats.jsplib import is_job_shop_file, read_jsp, read_schedule, write_schedule
+from rhumbline.formats.jsplib_json import is_job_shop_json, read_json
+from rhumbline.formats.plan_numbers import parse_schedule
 from rhumbline.local_search.polish import schedule_polisher
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.problems.jssp import JSSP, JSSPInstance, JSSPMachines, Schedule
 from rhumbline.problems.jssp.edges import encode_schedule, schedule_edges
+from rhumbline.problems.jssp.python_inputs import jssp_from_python
 
 RULES = JSSP()
 
@@ -31,16 +34,26 @@ JSSP_DOMAIN = Domain(
     },
     files=FileFormats(
         readers={".jsp": read_jsp, ".json": read_json},
+        # Without a header: such files begin with numbers.
+        readers_by_content=((is_job_shop_file, read_jsp),),
+        content_checks={".txt": is_job_shop_file, ".json": is_job_shop_json},
+        dataset=DatasetFormat(frozenset({"duration", "machine"}), load_dataset, save_batch),
         plan_suffix=".sched",
         write_plan=write_schedule,
         read_plan=read_schedule,
         parse_plan=parse_schedule,
         plan_form="a list of lists of whole numbers",
     ),
+    from_python=jssp_from_python,
     weights="jssp",
     plans=PlanTools(schedule_edges, encode_schedule, schedule_polisher, polish_kernel="jssp"),
     improver="tabu",
-    search=SearchDefaults(strategy="sampling-elite", max_learning_rate=0.02),
+    search=SearchDefaults(
+        strategy="sampling-elite",
+        max_learning_rate=0.02,
+        # A given schedule need not be active, and the policy cannot express others.
+        learns_from_given_plans=False,
+    ),
     training=TrainingTraits(is_grid=True, store="rhumbline.training.data.job_shop:JobShopStore"),
     draw="rhumbline.plots.gantt:draw_gantt",
 )

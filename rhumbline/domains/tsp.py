@@ -3,6 +3,7 @@
 from rhumbline.decoding.neighbourhoods import tour_prefixes
 from rhumbline.domain import (
     ActiveSearchRates,
+    DatasetFormat,
     Domain,
     FileFormats,
     PlanTools,
@@ -10,14 +11,16 @@ from rhumbline.domain import (
     SearchDefaults,
     TrainingTraits,
 )
-from rhumbline.formats.plans import parse_tour
-from rhumbline.formats.tsplib import read_tour, read_tsp, write_tour
+from rhumbline.formats.dataset import load_dataset, save_batch
+from rhumbline.formats.plan_numbers import parse_tour
+from rhumbline.formats.tsplib import read_named_tour, read_tsp, write_tour
 from rhumbline.local_search.polish import tour_polisher
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.distributions.varied import vary_tsp
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 from rhumbline.problems.tsp.edges import encode_tour, tour_edges
+from rhumbline.problems.tsp.python_inputs import tsp_from_python
 
 RULES = TSP()
 
@@ -29,12 +32,14 @@ TSP_DOMAIN = Domain(
     policies={"tsp": PolicyFamily(Architecture, TSPPolicy, RULES)},
     files=FileFormats(
         readers={".tsp": read_tsp},
-        readers_by_type={"TSP": read_tsp},
+        readers_by_type={"TSP": read_tsp, "": read_tsp},
+        dataset=DatasetFormat(frozenset({"xy"}), load_dataset, save_batch),
         plan_suffix=".tour",
         write_plan=write_tour,
-        read_plan=read_tour,
+        read_plan=read_named_tour,
         parse_plan=parse_tour,
     ),
+    from_python=tsp_from_python,
     weights="tsp",
     plans=PlanTools(tour_edges, encode_tour, tour_polisher, polish_kernel="tsp"),
     neighbourhoods=tour_prefixes,
@@ -48,6 +53,9 @@ TSP_DOMAIN = Domain(
         eas_lay=ActiveSearchRates(0.00032, 0.012),
         sgbs_eas=ActiveSearchRates(0.000815, 0.006),
         beam=(10, 10),
+        comparable_starts=True,
+        learns_from_given_plans=True,
+        learns_from_views=True,
     ),
     training=TrainingTraits(
         symmetric_copies=8,

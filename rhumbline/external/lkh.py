@@ -24,9 +24,14 @@ from rhumbline.external import integer_distances
 from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.tsp import Tour, TSPInstance
 
+PLAN_TYPES = (Tour,)
 # LKH multiplies distances by 100 and counts in 32 bits; beyond about 1e7 it aborts.
 MAX_DISTANCE = 1_000_000
 SECONDS_BETWEEN_READS = 0.05  # of the file that the process writes
+
+
+def prepare() -> None:
+    """Do nothing: there are no kernels to compile."""
 
 
 def improve(

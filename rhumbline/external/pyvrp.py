@@ -16,11 +16,16 @@ from rhumbline.external import integer_distances
 from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.cvrp import Routes
 from rhumbline.problems.cvrp.instance import MORE_VEHICLES
-from rhumbline.problems.tsp import Tour
+from rhumbline.problems.tsp import Tour, TSPInstance
 
+PLAN_TYPES = (Tour, Routes)
 # PyVRP's penalties for overload end at 1e5. With 1e6 here it preferred overloaded vehicles.
 MAX_ROUTE_DISTANCE = 10_000
 MAX_TOUR_DISTANCE = 1_000_000
+
+
+def prepare() -> None:
+    """Do nothing: there are no kernels to compile."""
 
 
 def improve(
@@ -31,7 +36,7 @@ def improve(
 
     if instance.size < 3:
         return
-    is_tour = instance.problem == "tsp"
+    is_tour = isinstance(instance, TSPInstance)
     stop = Stop(seconds)
     given = [client_routes(plan) for plan in plans]
     vehicles = 1 if is_tour else vehicle_limit(instance, given)

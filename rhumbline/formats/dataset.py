@@ -20,6 +20,8 @@ from rhumbline.problems.cvrp import CVRPBatch, CVRPInstance, cvrp_from_arrays
 from rhumbline.problems.jssp import JSSPBatch, JSSPInstance
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
 
+MAX_HEADER_BYTES = 100_000_000  # what safetensors allows
+
 
 def save_dataset(
     path: Path,
@@ -172,6 +174,17 @@ def job_shops_from_tables(
     except InputError as error:
         raise InputError.at(path, None, str(error)) from error
     return shops
+
+
+def tensor_names(path: Path) -> frozenset[str]:
+    """Return the names of a file's tensors from its header; none if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(min(length, MAX_HEADER_BYTES)))
+            return frozenset(header) - {"__metadata__"}
+    except (OSError, ValueError, TypeError, RecursionError):
+        return frozenset()
 
 
 def load_tensors(path: Path) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ from rhumbline.formats.coordinates import (
     read_display_positions,
     read_weight_matrix,
 )
-from rhumbline.formats.safe_io import write_text
+from rhumbline.formats.safe_io import read_bytes, write_text
 from rhumbline.formats.sections import read_sections
 from rhumbline.problems.metrics import Metric
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
@@ -128,3 +128,29 @@ def format_numbers(values: np.ndarray) -> str:
         word = str(int(value)) if is_whole else repr(float(value))
         words.append(word)
     return " ".join(words)
+
+
+def read_named_tour(path: Path, instance: TSPInstance) -> Tour:
+    """Read a tour that does not say that it belongs to another instance."""
+    check_tour_name(path, instance.name)
+    return read_tour(path, instance)
+
+
+def check_tour_name(path: Path, name: str) -> None:
+    """Raise if a tour names another instance: any tour of the same size would be feasible.
+
+    Tours are named kroA100, kroA100.tour or kroA100.opt.tour. An instance made from an array has no
+    name to compare.
+    """
+    wanted = name.split(".", maxsplit=1)[0]
+    text = read_bytes(path).decode("utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        key, _, value = line.partition(":")
+        if key.strip().upper() != "NAME":
+            continue
+        found = value.strip().split(".")[0]
+        is_other = found.lower() != wanted.lower()
+        if found and is_other and not name.startswith("array"):
+            advice = "if it fits all the same, take out this line"
+            message = f"is a tour of {found}, not of {name}; {advice}"
+            raise InputError.at(path, number, message)

@@ -24,7 +24,7 @@ def recording_stream(device: torch.device) -> torch.cuda.Stream:
 def repeat(
     step: Callable[[], None], times: int, device: torch.device, done: Callable[[], bool]
 ) -> None:
-    """Call `step` that many times, or until `done`.
+    """Call `step` `times` times, or until `done`.
 
     The step works in place on the same tensors and reads nothing back. The first call is an
     ordinary one, so that libraries initialise themselves outside the recording.

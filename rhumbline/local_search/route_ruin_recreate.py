@@ -20,6 +20,7 @@ from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.cvrp.instance import MORE_VEHICLES
 
 RoutesListener = Callable[[Routes], None]
+PLAN_TYPES = (Routes,)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.tsp import Tour, TSPInstance
 
 TourListener = Callable[[Tour], None]
+PLAN_TYPES = (Tour,)
 
 
 @dataclass(frozen=True)

@@ -6,26 +6,22 @@ no windows.
 
 from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
+from rhumbline.domains import DOMAINS
 from rhumbline.plots.canvas import require_matplotlib as require_matplotlib
 from rhumbline.plots.canvas import save_figure
-from rhumbline.plots.gantt import draw_gantt
-from rhumbline.plots.routes import draw_routes
-from rhumbline.plots.tour import draw_tour
-from rhumbline.problems.cvrp import Routes
-from rhumbline.problems.jssp import Schedule
-from rhumbline.problems.tsp import Tour
-
-DRAW_PLAN: dict[type[Any], Callable[..., Any]] = {
-    Tour: draw_tour,
-    Routes: draw_routes,
-    Schedule: draw_gantt,
-}
 
 
 def save_plan(path: str | Path, instance: Any, plan: Any, title: str = "") -> None:
     """Draw a plan in the way of its problem and write the figure."""
-    draw = DRAW_PLAN[type(plan)]
+    draw = find_draw(instance.problem)
     axes = draw(instance, plan, title=title)
     save_figure(path, axes)
+
+
+def find_draw(problem: str) -> Callable[..., Any]:
+    """Return the function that draws plans of a problem. Raises if there is none."""
+    domain = DOMAINS.find(problem, "problem")
+    return resolve_name(domain.require("draw", "drawing a plan"))

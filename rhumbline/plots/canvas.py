@@ -117,9 +117,11 @@ def line_width(nodes: int) -> float:
 
 def save_figure(path: str | Path, drawn: "Axes | Figure") -> None:
     """Write a figure in one step. The suffix of the file says the format, by default png."""
+    from matplotlib.figure import Figure
+
     suffix = Path(path).suffix.lstrip(".")
     kind = suffix.lower() or "png"
-    figure: Any = getattr(drawn, "figure", drawn)
+    figure: Any = drawn if isinstance(drawn, Figure) else drawn.figure
     if kind not in figure.canvas.get_supported_filetypes():
         raise InputError.at(path, None, f"pictures cannot end in '{kind}'; use png, svg or pdf")
     content = io.BytesIO()

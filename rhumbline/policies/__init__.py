@@ -24,9 +24,7 @@ M_ = TypeVar("M_")  # memory
 class Policy(Protocol[I_, S_, M_]):
     """What rollouts, training and search need of a network, which is an `nn.Module`.
 
-    A policy whose decoding reads tables may have two more methods, which searches that learn need.
-    `adjustable(memory)` returns the table that a search may change for an instance, and
-    `adjusted(memory, table)` returns the memory with another table in its place.
+    A policy whose decoding reads tables may be an `AdjustablePolicy` too.
     """
 
     problem: str
@@ -73,6 +71,19 @@ class Policy(Protocol[I_, S_, M_]):
 
     def to(self, device: torch.device | str) -> Any:
         """Do as `nn.Module` does."""
+        ...
+
+
+@runtime_checkable
+class AdjustablePolicy(Protocol):
+    """A policy with a table that searches can adjust to an instance, which learning ones need."""
+
+    def adjustable(self, memory: Any) -> Tensor:
+        """Return the table that a search may change, one per row of the memory."""
+        ...
+
+    def adjusted(self, memory: Any, table: Tensor) -> Any:
+        """Return the memory with another table in its place."""
         ...
 
 

@@ -1,4 +1,9 @@
-"""The problems: one stateless object of rules each. Nothing here depends on a network."""
+"""The problems: one stateless object of rules each. Nothing here depends on a network.
+
+Contract of costs: lower is better, and costs may have either sign, so a profit to maximise is a
+negative cost. They are finite for complete plans; an infinite cost stands for "no plan". Code that
+compares costs uses absolute differences, or a share of their size (`costs.shift_cost`).
+"""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -51,7 +56,7 @@ class Plan(Protocol):
         ...
 
     def cost(self, instance: Any) -> int | float:
-        """Return the cost in the file's own metric and rounding."""
+        """Return the cost in the file's metric and rounding, of either sign; lower is better."""
         ...
 
     def to_file_numbers(self, instance: Any) -> list[Any]:
@@ -122,7 +127,11 @@ class Problem(Protocol[InstanceBatch, RolloutState]):
         ...
 
     def cost(self, batch: InstanceBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
-        """Return the cost of complete sequences, from the actions alone."""
+        """Return the cost of complete sequences, from the actions alone.
+
+        Lower is better, of either sign. Times the batch's `scale` it is in the instance's own
+        units.
+        """
         ...
 
     def outcome(

@@ -6,6 +6,7 @@ the best plan of each instance is polished even if they have passed. A phase tha
 its time to the next one.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from rhumbline.search.plan_sets.similarity import (
     plan_edges,
 )
 from rhumbline.search.solution import Candidate, CostChange, Solution
-from rhumbline.search.strategy import Strategy, warm_up_run_of
+from rhumbline.search.strategy import PlainStrategy, warm_up_run_of
 from rhumbline.search.task import Task, set_warm_start
 
 
@@ -141,12 +142,13 @@ class Candidates:
     def best(self) -> Candidate:
         """The cheapest plan, the earliest of equals.
 
-        Lengths that are added in another order differ by rounding, which is no improvement.
+        Lengths that are added in another order differ by rounding, which is no improvement. Costs
+        may be negative.
         """
         costs = [c.cost for c in self.plans]
         least = min(costs)
-        factor = 1.0 + TUNING.relative_rounding
-        limit = least * factor
+        rounding = math.copysign(TUNING.relative_rounding, least)
+        limit = least * (1.0 + rounding)
         equals = (c for c in self.plans if c.cost <= limit)
         return next(equals)
 
@@ -169,7 +171,7 @@ class Candidates:
 
 
 def solve_task(
-    strategy: Strategy[Any],
+    strategy: PlainStrategy,
     task: Task,
     budget: Budget,
     watch: Callable[[Progress], None] | None = None,
@@ -183,8 +185,6 @@ def solve_task(
     after = (finish or AfterSearch()).settled(task.problem.name)
     after.check(task.problem.name, budget)
     prepare_strategy(strategy, task)
-    if budget.seconds and task.device.type == "cuda":
-        run_warm_up(strategy, task, budget)
     if after.plans_to_keep:
         tools = task.plan_tools("a pool of plans")
         task.account.diverse_set = DiverseSet(tools, after.plans_to_keep, task.original_batch)
@@ -206,7 +206,7 @@ def solve_task(
         return [run.result(c) for c in instances], True
 
 
-def run_warm_up(strategy: Strategy[Any], task: Task, budget: Budget) -> None:
+def run_warm_up(strategy: PlainStrategy, task: Task, budget: Budget) -> None:
     """Make some attempts that do not count, before the clock runs, but no more than the budget has.
 
     A GPU compiles kernels for each new size, which takes ten seconds to half a minute.

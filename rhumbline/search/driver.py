@@ -10,10 +10,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.errors import InputError
-from rhumbline.problems.cvrp import CVRPBatch
 from rhumbline.search.account import Spent
 from rhumbline.search.solution import Solution, incumbent
-from rhumbline.search.strategy import Strategy, engine_for
+from rhumbline.search.strategy import (
+    PlainStrategy,
+    Step,
+    Strategy,
+    as_strategy,
+    check_strategy_needs,
+    engine_for,
+)
 from rhumbline.search.task import Task
 
 
@@ -39,9 +45,9 @@ class Budget:
         seconds = self.seconds
         if attempts is None and seconds is None:
             raise InputError("a budget needs attempts, seconds or both")
-        if attempts is not None and not is_number(attempts, Integral):
+        if attempts is not None and not is_of_kind(attempts, Integral):
             raise InputError(f"attempts must be a whole number, not {attempts!r}")
-        if seconds is not None and not is_number(seconds, Real):
+        if seconds is not None and not is_of_kind(seconds, Real):
             raise InputError(f"seconds must be a number, not {seconds!r}")
         if attempts is not None and attempts < 1:
             raise InputError(f"attempts must be at least 1, not {attempts}")
@@ -52,7 +58,7 @@ class Budget:
             raise InputError(f"seconds must be finite; {advice}")
 
 
-def is_number(value: Any, kind: type) -> bool:
+def is_of_kind(value: Any, kind: type) -> bool:
     """Return whether a value is a number of a kind, including NumPy's but not booleans."""
     return isinstance(value, kind) and not isinstance(value, bool)
 
@@ -70,7 +76,7 @@ class Progress:
 
 
 def search(
-    strategy: Strategy[Any],
+    strategy: PlainStrategy,
     task: Task,
     budget: Budget,
     watch: Callable[[Progress], None] | None = None,
@@ -79,12 +85,12 @@ def search(
 
     Returns the incumbents, and whether the search was interrupted.
     """
-    prepare_strategy(strategy, task)
+    ready = prepare_strategy(strategy, task)
     trace = list[Progress]()
     start_time = time.monotonic()
     interrupted = False
     try:
-        for progress in stream(strategy, task, budget):
+        for progress in run_steps(ready, task, budget):
             trace.append(progress)
             if watch:
                 watch(progress)
@@ -94,14 +100,26 @@ def search(
     return collect_solutions(task, seconds, trace), interrupted
 
 
-def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
+def stream(strategy: PlainStrategy, task: Task, budget: Budget) -> Iterator[Progress]:
     """Search until the budget is spent, yielding after every step.
 
     `task.account` holds the incumbents.
     """
+    yield from run_steps(prepare_strategy(strategy, task), task, budget)
+
+
+def prepare_strategy(strategy: PlainStrategy, task: Task) -> Strategy[Any]:
+    """Refuse what cannot work, choose the engine and compile kernels, before the clock runs."""
+    ready = as_strategy(strategy)
+    check_strategy_needs(ready, task)
     size = task.problem.action_count(task.batch)
-    task.engine = engine_for(strategy, task.engine, task.device, size)
-    prepare_strategy(strategy, task)
+    task.engine = engine_for(ready, task.engine, task.device, size)
+    ready.compile(task)
+    return ready
+
+
+def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
+    """Do as `stream` does, with a strategy that was prepared."""
     start_time = start_clock(task, budget)
     state = strategy.init(task)
     if state is None:
@@ -115,19 +133,21 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
         latest = None
         reached = state
         try:
-            state, latents, rolled = strategy.step(task, state)
-            latest = rolled.cost.flatten(1).amin(1)
+            step = Step(*strategy.step(task, state))
+            state = step.state
+            latents = step.latents
+            latest = step.rollouts.cost.flatten(1).amin(1)
         except Spent:
             state = None
-            getattr(strategy, "conclude", do_nothing)(task, reached)
+            strategy.finish(task, reached)
         best = task.account.best
         if best is not None and best is not best_before:  # something was entered
             cost = best if latest is None else latest
             yield Progress(
                 attempts=task.account.attempts,
                 seconds=time.monotonic() - start_time,
-                best=displayed_cost(task.original_batch, best),
-                latest=displayed_cost(task.original_batch, cost),
+                best=displayed_cost(task, best),
+                latest=displayed_cost(task, cost),
                 latents=latents,
             )
         empty_steps = empty_steps + 1 if spending(task) == spent_before else 0
@@ -139,7 +159,7 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
 def start_clock(task: Task, budget: Budget) -> float:
     """Set the limits of the task; return the time from which its seconds count."""
     start_time = time.monotonic()
-    task.start_time = start_time
+    task.account.start_time = start_time
     task.account.limit = budget.attempts
     task.account.deadline = start_time + budget.seconds if budget.seconds else None
     return start_time
@@ -147,25 +167,19 @@ def start_clock(task: Task, budget: Budget) -> float:
 
 def spending(task: Task) -> tuple[int, int]:
     """Return what a step changes if it tries anything: attempts and trajectories left over."""
-    return task.account.attempts, task.spare_trajectories
+    return task.account.attempts, task.account.spare_trajectories
 
 
-def prepare_strategy(strategy: Strategy[Any], task: Task) -> None:
-    """Call the strategy's `prepare`, if it has one, before the clock runs."""
-    getattr(strategy, "prepare", do_nothing)(task)
-
-
-def do_nothing(task: Task, state: Any = None) -> None:
-    """Stand in for the optional methods `prepare` and `conclude`."""
-
-
-def displayed_cost(batch: Any, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
+def displayed_cost(task: Task, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
     """Convert costs of a search to those that users see.
 
-    They are in the instances' own units, without the surcharge for vehicles beyond the limit.
+    They are in the instances' own units, without surcharges such as that for vehicles beyond the
+    limit.
     """
-    if isinstance(batch, CVRPBatch):
-        cost = batch.without_surcharge(cost)
+    batch = task.original_batch
+    plain_cost = task.domain.plain_cost
+    if plain_cost is not None:
+        cost = plain_cost(batch, cost)
     return cost * batch.scale
 
 

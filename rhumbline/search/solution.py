@@ -47,11 +47,11 @@ class Solution:
 
     @property
     def gap(self) -> float | None:
-        """Relative distance to the best known cost, if one is known."""
+        """Relative distance to the best known cost, if one is known; costs may be negative."""
         known = self.instance.best_known
         if not known:
             return None
-        return (self.cost - known) / known
+        return (self.cost - known) / abs(known)
 
     def __repr__(self) -> str:
         gap = self.gap

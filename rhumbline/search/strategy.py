@@ -1,16 +1,14 @@
 """What a strategy is, and the checks and defaults that strategies share."""
 
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline import kernels
 from rhumbline.decoding import EngineName, Rollouts
 from rhumbline.decoding.engines import require_engine
 from rhumbline.errors import InputError
-from rhumbline.policies import Members
 from rhumbline.search.defaults import (
     default_start_share,
     default_step_size,
@@ -19,11 +17,18 @@ from rhumbline.search.defaults import (
     is_time_critical,
     temperature_or_default,
 )
+from rhumbline.search.needs import Needs, check_needs
 from rhumbline.search.task import Task
 
 __all__ = [
+    "Needs",
+    "PlainStrategy",
+    "Step",
     "Strategy",
+    "WarmUp",
+    "as_strategy",
     "check_settings",
+    "check_strategy_needs",
     "default_start_share",
     "default_temperature",
     "engine_for",
@@ -38,58 +43,125 @@ __all__ = [
 X = TypeVar("X")
 
 
-@runtime_checkable
-class Strategy(Protocol[X]):
-    """A way to search: a frozen dataclass of settings.
+class Step(NamedTuple):
+    """What a step returns. A plain tuple of these three works too."""
 
-    `init` makes its state, `step` tries some latents. A strategy may also have, all optional:
+    state: Any  # before the next step; None ends the search
+    latents: Tensor  # [B, K, Z], what was tried
+    rollouts: Rollouts
 
-    - `layered`, a class variable: True if it inserts a residual layer after the attention read-out.
-      Not every fused engine supports that.
-    - `ends`, a class variable: True if it ends by itself, whatever the budget.
-    - `prepare(task)`: compiles its own kernels. Called before the clock runs.
-    - `rehearsal`, a property: another strategy and a number of attempts that use every kernel, if
-      two steps of the strategy itself do not. A GPU runs it before the clock starts.
-    - `conclude(task, state)`: makes a plan without an attempt. Called when the budget is spent,
-      with the state of the last whole step.
+
+class WarmUp(NamedTuple):
+    """A short search that uses every kernel of a strategy."""
+
+    strategy: "Strategy[Any]"
+    attempts: int
+
+
+class Strategy(Generic[X]):
+    """A way to search: usually a frozen dataclass of settings.
+
+    `init` makes its state, `step` tries some latents, and the driver repeats steps until the budget
+    is spent. All else has defaults.
     """
+
+    # What the policy and the problem must have. It is checked before any work, so that `init`
+    # need not refuse anything.
+    needs: ClassVar[Needs] = Needs()
+    # Whether the search ends by itself, whatever the budget.
+    finite: ClassVar[bool] = False
 
     def init(self, task: Task) -> X:
         """Return the state before the first step."""
-        ...
+        raise NotImplementedError
 
-    def step(self, task: Task, state: X) -> tuple[X | None, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: X) -> Step | tuple[X | None, Tensor, Rollouts]:
         """Try some latents; return the next state, the latents and their rollouts.
 
         `task.rollout`, `rollout_each_copy` and `complete` are the only ways to spend the budget.
         A state of None ends the search.
         """
+        raise NotImplementedError
+
+    def compile(self, task: Task) -> None:
+        """Compile kernels that only this strategy uses. Called before the clock runs."""
+
+    def warm_up(self, task: Task) -> WarmUp:
+        """Return a short search that uses every kernel.
+
+        A GPU runs it before the clock starts, because it compiles kernels at their first use. By
+        default these are two steps of the strategy itself, of default size.
+        """
+        return WarmUp(self, 2 * default_step_size(task))
+
+    def finish(self, task: Task, state: X) -> None:
+        """Make plans without an attempt (`task.account.enter`), once the budget is spent.
+
+        The state is that of the last whole step.
+        """
+
+
+@runtime_checkable
+class PlainStrategy(Protocol):
+    """An object with `init` and `step` that does not derive from `Strategy`."""
+
+    def init(self, task: Task) -> Any:
+        """Do as `Strategy.init` does."""
         ...
+
+    def step(self, task: Task, state: Any) -> Any:
+        """Do as `Strategy.step` does."""
+        ...
+
+
+class AdaptedStrategy(Strategy[Any]):
+    """A plain object as a strategy: without needs, and with the default hooks."""
+
+    def __init__(self, plain: PlainStrategy):
+        self.plain = plain
+
+    def init(self, task: Task) -> Any:
+        """Return the object's own first state."""
+        return self.plain.init(task)
+
+    def step(self, task: Task, state: Any) -> Any:
+        """Make the object's own step."""
+        return self.plain.step(task, state)
+
+
+def as_strategy(strategy: Any) -> Strategy[Any]:
+    """Return a strategy as it is, and any other object with `init` and `step` as a strategy."""
+    if isinstance(strategy, Strategy):
+        return strategy
+    if isinstance(strategy, type) or not isinstance(strategy, PlainStrategy):
+        expected = "expected a name such as 'cmaes' or an object such as CMAES()"
+        raise InputError(f"strategy is {strategy!r}; {expected}")
+    return AdaptedStrategy(strategy)
 
 
 # --- engines and kernels
 
 
-def warm_up_run_of(strategy: Any, task: Task) -> tuple[Any, int]:
+def warm_up_run_of(strategy: PlainStrategy, task: Task) -> WarmUp:
     """Return a search that uses every kernel of the strategy, and its attempts.
 
-    A GPU compiles these kernels first. Two steps of default size use all of them, unless the
-    strategy's `rehearsal` names another search.
+    A CPU compiles its kernels ahead, so that one attempt is enough to load them.
     """
-    default = (strategy, 2 * default_step_size(task))
-    search, attempts = getattr(strategy, "rehearsal", default)
+    short, attempts = as_strategy(strategy).warm_up(task)
     if task.device.type == "cpu":
-        return search, 1
-    return search, attempts * task.copies
+        return WarmUp(short, 1)
+    return WarmUp(short, attempts * task.copies)
 
 
-def engine_for(strategy: Any, engine: EngineName, device: torch.device, nodes: int) -> EngineName:
-    """Return the engine a strategy can run on.
+def engine_for(
+    strategy: PlainStrategy | None, engine: EngineName, device: torch.device, nodes: int
+) -> EngineName:
+    """Return the engine a strategy can run on; None is any strategy without a layer.
 
-    It is plain torch for a `layered` strategy if no kernel supports layers for instances of this
-    size. That is an error if the fused engine is required.
+    It is plain torch for a strategy that needs a layer if no kernel supports layers for instances
+    of this size. That is an error if the fused engine is required.
     """
-    if not getattr(strategy, "layered", False):
+    if strategy is None or not as_strategy(strategy).needs.layer:
         return engine
     reason = kernels.why_not_layer(device, nodes)
     if reason is None:
@@ -102,23 +174,20 @@ def engine_for(strategy: Any, engine: EngineName, device: torch.device, nodes: i
 # --- checks
 
 
+def check_strategy_needs(strategy: PlainStrategy, task: Task) -> None:
+    """Refuse a task that lacks what the strategy needs. It costs no time."""
+    check_needs(as_strategy(strategy).needs, task.policy, task.domain)
+
+
 def latent_dimensions(task: Task) -> int:
     """Return the dimension of the latent space; raise if the policy has none."""
-    space = task.policy.space
-    if isinstance(space, Members):
-        trouble = "this policy is a population, without a latent space"
-        raise InputError(f"{trouble}; use --search population")
-    if not space.size:
-        trouble = "this policy has no latent space to search"
-        raise InputError(f"{trouble}; use --search sampling or greedy")
-    return space.size
+    check_needs(Needs(latent_space=True), task.policy, task.domain)
+    return task.policy.space.size
 
 
 def require_single_decoder(task: Task) -> None:
     """Refuse populations, for strategies that follow or change a single decoder."""
-    if isinstance(task.policy.space, Members):
-        trouble = "this policy is a population, and this search is for one decoder"
-        raise InputError(f"{trouble}; use --search population")
+    check_needs(Needs(single_decoder=True), task.policy, task.domain)
 
 
 def check_settings(population: int, temperature: float | None) -> None:

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -32,24 +32,8 @@ from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
 from rhumbline.search.account import Account, Spent
 from rhumbline.search.overrides import Overrides, concatenate_rollouts, starts_of_latents
+from rhumbline.search.pacing import Pacer
 from rhumbline.search.plan_sets.similarity import pad_actions
-
-
-@dataclass(frozen=True)
-class PacingTuning:
-    """How much work is done between two looks at the clock: one piece."""
-
-    # Numbers that all rollouts of a piece take, x their steps. On two cores torch needs about half
-    # a second for them, the fused kernel a quarter of a second.
-    piece_elements_cpu: int = 16_000_000
-    piece_elements_cuda: int = 20_000_000_000
-    min_completions: int = 16  # of a piece: a tile of the CPU kernel
-    untimed_piece_factor: int = 8  # larger pieces where there is no time limit
-    max_piece_seconds: float = 3.0  # for plain torch on a CPU, which is faster in large pieces
-
-
-TUNING = PacingTuning()
-
 
 # The name that the user gave, and whether there is a residual layer, prefixes, gradients.
 EngineUse = tuple[str, bool, bool, bool]
@@ -74,10 +58,7 @@ class Task:
     engine: EngineName  # the wish; `engine_to_use` returns the engine
     account: Account = field(default_factory=Account)
     copies: int = 1
-    start_time: float = 0.0
-    spare_trajectories: int = 0  # of each instance: paid for and not made
     max_scored_sequences: float = math.inf  # whose scores fit into device memory, once it was full
-    seconds_per_element: float = 0.0  # of the last piece; 0 before the first
     tried_count: int = 0  # latents of each instance so far, which number the noise
     engines: dict[EngineUse, Engine] = field(default_factory=dict[EngineUse, Engine])  # chosen
 
@@ -141,13 +122,12 @@ class Task:
     @property
     def spent_share(self) -> float:
         """The share of the budget that is spent, by attempts or time, whichever is larger."""
-        limit = self.account.limit
-        deadline = self.account.deadline
-        by_attempts = self.account.attempts / limit if limit else 0.0
-        if deadline is None:
-            return by_attempts
-        seconds = time.monotonic() - self.start_time
-        return max(by_attempts, seconds / (deadline - self.start_time))
+        return self.account.spent_share
+
+    @property
+    def start_time(self) -> float:
+        """When the clock of the search was started."""
+        return self.account.start_time
 
     @property
     def incumbents(self) -> Int[Tensor, "B T"]:
@@ -158,7 +138,6 @@ class Task:
     def forget(self) -> None:
         """Reset the account, so that a search that follows sees the noise of the first one."""
         self.account = Account()
-        self.spare_trajectories = 0
         self.tried_count = 0
 
     def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
@@ -240,7 +219,7 @@ class Task:
             rolled = self._rollout_piece(latents[:, piece], temperature, each, overrides)
             parts.append(rolled)
             seconds = time.monotonic() - piece_start
-            self.seconds_per_element = seconds / self._work(rollouts * (last - first))
+            self.pacer.record(rollouts * (last - first), seconds)
             first = last
         return concatenate_rollouts(parts, 1)
 
@@ -262,11 +241,11 @@ class Task:
         tables = self.memory if memory is None else memory
         complete_piece = self._make_completer(latents, tables, temperature)
         self.tried_count += prefixes if temperature else 0
-        min_prefixes = -(-TUNING.min_completions // samples)
         parts = list[Rollouts]()
         first = 0
         while first < prefixes:
-            size = max(min_prefixes, self._units_per_piece(row_count * samples))
+            units = self._units_per_piece(row_count * samples)
+            size = self.pacer.prefixes_per_piece(units, samples)
             size = min(prefixes - first, size)
             wanted = size * samples
             made = self._affordable(wanted, self.copies)
@@ -323,52 +302,33 @@ class Task:
 
     def check_deadline(self) -> None:
         """Raise `Spent` if time is up: between parts of long work that makes no solutions."""
-        if self.account.is_late:
-            raise Spent
+        self.account.check_deadline()
 
     # --- pacing
+
+    @cached_property
+    def pacer(self) -> Pacer:
+        """How much work to do between two looks at the clock."""
+        problem = self.problem
+        steps = problem.horizon(self.batch)
+        size = problem.action_count(self.batch)
+        per_step = self.policy.footprint(size, steps)
+        return Pacer(steps * per_step)
 
     def rollouts_within(self, share: float) -> float:
         """Return how many rollouts of each copy fit into a share of the time left.
 
         0 before the first piece has been timed, infinite without a time limit.
         """
-        deadline = self.account.deadline
-        if deadline is None:
-            return math.inf
-        seconds = self.seconds_per_element * self._work(len(self.starts))
-        if not seconds:
-            return 0.0
-        return share * max(0.0, deadline - time.monotonic()) / seconds
+        rows = len(self.starts)
+        return self.pacer.rollouts_within(rows, share, self.account.seconds_left)
 
     def _units_per_piece(self, rollouts: int) -> int:
-        """Return how many units, of `rollouts` each, to make between two looks at the clock.
-
-        Plain torch on a CPU is faster in larger pieces. The time of the last piece tells how many
-        fit into half of the time left, in case the machine gets busier. Without a limit there is no
-        need to look, and pieces must not depend on the clock.
-        """
-        elements = self._work(rollouts)
+        """Return how many units, of `rollouts` each, to make between two looks at the clock."""
         is_cuda = self.device.type == "cuda"
-        limit = TUNING.piece_elements_cuda if is_cuda else TUNING.piece_elements_cpu
-        units = max(1, limit // elements)
         if is_cuda or self.resolved_engine != "torch":
-            return units
-        deadline = self.account.deadline
-        if deadline is None:
-            return TUNING.untimed_piece_factor * units
-        left = min(TUNING.max_piece_seconds, 0.5 * (deadline - time.monotonic()))
-        if not self.seconds_per_element:
-            return units
-        return max(units, int(left / (self.seconds_per_element * elements)))
-
-    def _work(self, rollouts: int) -> int:
-        """Return how many elements some rollouts take over all their steps."""
-        problem = self.problem
-        steps = problem.horizon(self.batch)
-        size = problem.action_count(self.batch)
-        per_step = self.policy.footprint(size, steps)
-        return rollouts * steps * per_step
+            return self.pacer.units_per_piece(rollouts, is_cuda)
+        return self.pacer.units_per_torch_piece(rollouts, self.account.seconds_left)
 
     # --- paying
 
@@ -378,13 +338,7 @@ class Task:
         `trajectories` is what each of them takes, of every instance.
         """
         per_attempt = self.starts.shape[1]
-        missing = wanted * trajectories - self.spare_trajectories
-        attempts = -(-missing // per_attempt)
-        if attempts <= 0:
-            self.check_deadline()
-        allowed = self.account.allowed(attempts) if attempts > 0 else 0
-        paid = self.spare_trajectories + allowed * per_attempt
-        return min(wanted, paid // trajectories)
+        return self.account.affordable(wanted, trajectories, per_attempt)
 
     def _filled(self, made: int, wanted: int) -> int:
         """Return how many to build where `made` are paid for; the others are thrown away.
@@ -395,11 +349,9 @@ class Task:
         return wanted if self.device.type == "cuda" else made
 
     def _record(self, rolled: Rollouts, trajectories: int) -> None:
-        """Keep what is good and pay in whole attempts; what an attempt leaves over is used next."""
+        """Keep what is good and pay for it."""
         per_attempt = self.starts.shape[1]
-        missing = trajectories - self.spare_trajectories
-        attempts = max(0, -(-missing // per_attempt))
-        self.spare_trajectories += attempts * per_attempt - trajectories
+        attempts = self.account.pay(trajectories, per_attempt)
         shape = (self.count, -1)
 
         def merge_copies(x: Tensor) -> Tensor:
@@ -585,7 +537,7 @@ def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
     for instance, plan in zip(task.instances, plans, strict=True):
         sequence = list[int]()
         cost = 0.0
-        if plan:
+        if plan is not None:
             sequence = tools.encode_plan(instance, plan)
             cost = plan.cost(instance)
         rows.append(pad_actions(sequence, horizon))
@@ -593,19 +545,16 @@ def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
 
     device = task.device
     missing = [plan is None for plan in plans]
+    if all(missing):
+        return
     is_missing = torch.tensor(missing, device=device)
+    actions = torch.tensor(rows, dtype=torch.int64, device=device)
     best = torch.tensor(costs, dtype=torch.float64, device=device)
     best = best / task.original_batch.scale
-    best = best.to(cost_dtype(task))
-    actions = torch.tensor(rows, dtype=torch.int64)
+    given = missing.index(False)
+    one = slice(given, given + 1)
+    priced = problem.cost(task.original_batch[one], actions[one, None])
+    best = best.to(priced.dtype)  # that of the costs of rollouts
     task.account.warm = plans
     task.account.best = best.masked_fill(is_missing, torch.inf)
-    task.account.actions = actions.to(device, torch.int16)
-
-
-def cost_dtype(task: Task) -> torch.dtype:
-    """Return the dtype of costs on the device: that of the batch's distances, if it has any."""
-    distance = getattr(task.batch, "distance", None)
-    if distance is None:
-        return torch.float32
-    return distance.dtype
+    task.account.actions = actions.to(torch.int16)

@@ -306,9 +306,9 @@ class TrainConfig:
 
     def find_family(self) -> "tuple[Domain, PolicyFamily]":
         """Look up `problem`, which is the name of a policy family; refuse an unknown one."""
-        from rhumbline.domains import find_family
+        from rhumbline.domains import find_policy_family
 
-        return find_family(self.problem)
+        return find_policy_family(self.problem)
 
     def check_sizes(self) -> None:
         """Refuse sizes in another form than the problem's, or out of range."""

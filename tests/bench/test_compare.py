@@ -14,22 +14,18 @@ import pytest
 
 import rhumbline
 from rhumbline.bench import provenance
-from rhumbline.bench.compare import (
-    Comparison,
-    comparison_tables,
-    measure_comparison,
-    prepare_comparison,
-)
-from rhumbline.bench.compare_sets import (
+from rhumbline.bench.compare import Comparison, measure_comparison, prepare_comparison
+from rhumbline.bench.compare.sets import (
     SetSelection,
     draw_uniform,
     draw_validation_set,
     draw_varied,
     load_sets,
 )
+from rhumbline.bench.compare.tables import comparison_tables
 from rhumbline.bench.instance_sets import InstanceSet
 from rhumbline.bench.methods import BenchOptions
-from rhumbline.bench.reference_file import read_references
+from rhumbline.bench.reference.file import read_references
 from rhumbline.bench.results import Result, read_results
 from rhumbline.cli.commands.compare import run_compare
 from rhumbline.errors import InputError
@@ -126,6 +122,21 @@ def test_sets_that_cannot_be_had(place: str, selection: dict[str, Any], words: s
     """The message names the option, before any work."""
     with pytest.raises(InputError, match=words):
         load_sets(place, SetSelection(**selection), complain)
+
+
+def test_what_follows_a_search_is_compared() -> None:
+    """Every solver is a method of its own, with its name; a polish is the same for all."""
+    comparison = Comparison(("sampling",), seconds=(2.0,), solvers=("", "auto"), polish=True)
+    methods = comparison.methods()
+    assert [m.name for m in methods] == [
+        "sampling, 2 s, polish",
+        "sampling, 2 s, polish, then auto",
+    ]
+    assert [(m.polish, m.then) for m in methods] == [(True, ""), (True, "auto")]
+    with pytest.raises(InputError, match="then takes the second half of the seconds"):
+        Comparison(("sampling",), attempts=(8,), solvers=("auto",)).methods()
+    with pytest.raises(InputError, match="--then ils,ils: expected different values"):
+        Comparison(("sampling",), seconds=(2.0,), solvers=("ils", "ils"))
 
 
 # --- measuring

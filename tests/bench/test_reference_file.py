@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rhumbline.bench.reference import ReferenceOptions, fill_references, solve_by_cpsat
-from rhumbline.bench.reference_file import References, add_references, read_references
+from rhumbline.bench.reference.file import References, add_references, read_references
+from rhumbline.bench.reference.make import ReferenceOptions, fill_references, solve_by_cpsat
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems.jssp import Schedule, jssp_from_arrays
 

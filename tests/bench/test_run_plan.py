@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rhumbline.bench.compare import Comparison
-from rhumbline.bench.compare_sets import TEST_SETS, parse_set_name
+from rhumbline.bench.compare.sets import TEST_SETS, parse_set_name
 from rhumbline.bench.suite import read_suite
 from rhumbline.checkpoint import find_checkpoint
 from rhumbline.cli.commands.compare import make_parser

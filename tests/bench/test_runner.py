@@ -111,6 +111,51 @@ def test_symmetric_copies_share_the_attempts(strategy: str, write: Write, tmp_pa
     assert {(r.attempts, "4 copies" in r.solver) for r in results} == {(20, True)}
 
 
+def test_phases_after_a_search_are_measured(write: Write, tmp_path: Path) -> None:
+    """Results are those of `rhumbline.solve` with a polish; the name and the trace say so."""
+    method = '[[method]]\nname = "s"\npolicy = "{policy}"\nattempts = 20\npolish = true\n'
+    suite = read_suite(write(SET + method))
+    out = tmp_path / "r.jsonl"
+    measure_all(suite, out)
+    instances = prepare_pairs(suite, CPU)[0].instance_set.instances
+    polished = rhumbline.solve(
+        list(instances),
+        policy=suite.methods[0].policy,
+        attempts=20,
+        device="cpu",
+        strategy="cmaes",
+        polish=True,
+    )
+    results = read_results(out, refuse_warnings)
+    assert [r.cost for r in results] == pytest.approx([s.cost for s in polished])
+    for r in results:
+        assert r.attempts == 20
+        assert "cmaes, polish, policy " in r.solver
+        assert r.trace[-1][2] == pytest.approx(r.cost, abs=1e-5)
+
+
+def test_a_solver_continues_a_search(write: Write, tmp_path: Path) -> None:
+    """It gets the second half of the seconds; what it finds is the result."""
+    method = '[[method]]\nname = "s"\npolicy = "{policy}"\nseconds = 0.1\nthen = "auto"\n'
+    suite = read_suite(write(SET + method + "together = 2\n"))
+    out = tmp_path / "r.jsonl"
+    measure_all(suite, out)
+    results = read_results(out, refuse_warnings)
+    assert len(results) == 4
+    for r in results:
+        assert "cmaes, then auto, policy " in r.solver
+        assert r.trace[-1][2] == pytest.approx(r.cost, abs=1e-5)
+        assert r.seconds >= 0.2
+
+
+def test_a_solver_for_other_problems_is_refused(write: Write, tmp_path: Path) -> None:
+    """Before anything is measured, with the name of the method."""
+    method = '[[method]]\nname = "s"\npolicy = "{policy}"\nseconds = 0.1\nthen = "tabu"\n'
+    suite = read_suite(write(SET + method))
+    with pytest.raises(InputError, match=r"method 's' on tsp: .*tabu"):
+        measure_all(suite, tmp_path / "r.jsonl")
+
+
 def test_a_line_has_its_origin(suite: Suite, tmp_path: Path) -> None:
     """Device, versions, commit, suite, budget and trace are in every line."""
     measure_all(suite, tmp_path / "r.jsonl")

@@ -95,6 +95,22 @@ def test_the_digest_is_of_what_matters(write: Write) -> None:
             SET + '[[method]]\nname = "a"\nattempts = 2\ntogether = -1\n',
             "method 'a': expected together of at least 0",
         ),
+        (
+            SET + '[[method]]\nname = "a"\nattempts = 2\nthen = "ils"\n',
+            "method 'a': then takes the second half of the seconds, so give them",
+        ),
+        (
+            SET + '[[method]]\nname = "a"\nseconds = 2\nthen = "isl"\n',
+            r"method 'a': then is 'isl' \(did you mean 'ils'\?\); known: auto, ",
+        ),
+        (
+            SET + '[[method]]\nname = "a"\nsolver = "nearest"\npolish = true\n',
+            "method 'a': polish and then follow a search, but the solver is 'nearest'",
+        ),
+        (
+            SET + '[[method]]\nname = "a"\nattempts = 2\npolish = 1\n',
+            "polish is 1; expected a value of type bool",
+        ),
         ("seeds = [", "not a readable TOML suite"),
         (
             SET + "power = 0.5\n" + METHODS,

@@ -11,7 +11,7 @@ import pytest
 from rhumbline import improvers, kernels
 from rhumbline.cli import render
 from rhumbline.cli.output_files import plan_stems
-from rhumbline.formats import read
+from rhumbline.files import read
 from rhumbline.formats.tsplib import read_tour
 from rhumbline.problems.tsp import Tour
 from rhumbline.search.after_search import AfterSearch

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rhumbline.bench import baselines, provenance, reference
-from rhumbline.bench.reference_file import read_references
+from rhumbline.bench import baselines, provenance
+from rhumbline.bench.problems import BENCH_PROBLEMS, ReferenceSolver
+from rhumbline.bench.reference.file import read_references
 from rhumbline.bench.results import read_results
 from rhumbline.bench.runner import CurrentWork, RunProgress
 from rhumbline.cli import bench_run
@@ -156,11 +157,17 @@ def test_a_missing_solver_is_exit_4(
     assert "needs elkai; get it with: pip install 'rhumbline[lkh]'" in done.stderr
 
 
+def refer_to_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the references of TSPs be made by the solver that needs no library."""
+    nearest = replace(BENCH_PROBLEMS["tsp"], reference=ReferenceSolver("nearest"))
+    monkeypatch.setitem(BENCH_PROBLEMS, "tsp", nearest)
+
+
 def test_references_are_made_and_continued(
     rhumb: Run, suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reference solver solves what the file lacks; stored costs stay, and gaps are to both."""
-    monkeypatch.setitem(reference.REFERENCE_SOLVERS, "tsp", reference.ReferenceSolver("nearest"))
+    refer_to_nearest(monkeypatch)
     np.savez(tmp_path / "six.npz", cost=np.array([0.5]), made_by="me")
     done = rhumb("bench", "reference", suite, "--limit", 2, "--machine", "a desk")
     assert (done.exit_code, done.stdout) == (0, f"{tmp_path / 'six.npz'}\n")
@@ -185,7 +192,7 @@ def test_references_stop_in_time_and_say_so(
     rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With --minutes 0 nothing is solved; the message says that the same command continues."""
-    monkeypatch.setitem(reference.REFERENCE_SOLVERS, "tsp", reference.ReferenceSolver("nearest"))
+    refer_to_nearest(monkeypatch)
     Path("six.npz").unlink()
     done = rhumb("bench", "reference", suite, "--minutes", 0)
     assert (done.exit_code, Path("six.npz").exists()) == (0, False)
@@ -296,7 +303,7 @@ def test_an_interrupted_run_says_what_is_kept(
     rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line counts the results in the file; the exit code is that of Ctrl-C."""
-    solve, calls = reference.BASELINES["nearest"].solvers["tsp"], list[Any]()
+    solve, calls = baselines.BASELINES["nearest"].solvers["tsp"], list[Any]()
 
     def interrupted(work: Any) -> list[int]:
         calls.append(work)
@@ -305,7 +312,7 @@ def test_an_interrupted_run_says_what_is_kept(
         return solve(work)
 
     monkeypatch.setitem(
-        reference.BASELINES,
+        baselines.BASELINES,
         "nearest",
         baselines.Baseline("n", {"tsp": interrupted}, needs_seconds=False),
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rhumbline import pipeline
 from rhumbline.checkpoint import TrainingFacts, save
 from rhumbline.cli import solve_run
 from rhumbline.policies.attention.encoder import Architecture
@@ -87,7 +88,7 @@ def test_settings_are_those_of_the_problem(
     """Settings of the default search for routing are refused for job shops before any search;
     routing accepts them.
     """
-    monkeypatch.setattr(solve_run, "solve_task", never)
+    monkeypatch.setattr(pipeline, "solve_task", never)
     done = rhumb("solve", "examples/workshop12.jsp", "--set", "plans=4", "--device", "cpu")
     assert done.exit_code == 2
     assert "sampling-elite: unknown key 'plans'" in " ".join(done.stderr.replace("│", " ").split())
@@ -107,7 +108,7 @@ def test_settings_of_a_population(
     """If a policy decides on the strategy, its settings are known; the default strategy reports
     unknown ones.
     """
-    monkeypatch.setattr(solve_run, "solve_task", never)
+    monkeypatch.setattr(pipeline, "solve_task", never)
     with pytest.raises(AssertionError, match="the search began"):
         raise rhumb(
             "solve", square, "--policy", "tsp100-poppy", "--set", "pairs=true", "--device", "cpu"
@@ -140,7 +141,7 @@ def test_what_one_of_several_files_does_not_support(
     """A search or an engine that the last file does not support is refused before the
     first search.
     """
-    monkeypatch.setattr(solve_run, "solve_task", never)
+    monkeypatch.setattr(pipeline, "solve_task", never)
     done = rhumb(
         "solve", square, "examples/workshop12.jsp", *words, "--attempts", 4, "--device", "cpu"
     )
@@ -152,7 +153,7 @@ def test_a_bad_file_among_good_ones_stops_everything(
     rhumb: Run, policy: Path, square: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All files are read before the first search, and the bad one is named."""
-    monkeypatch.setattr(solve_run, "solve_task", never)
+    monkeypatch.setattr(pipeline, "solve_task", never)
     bad = tmp_path / "bad.tsp"
     bad.write_text(
         "DIMENSION : 3\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 1 1\nEOF\n"
@@ -180,7 +181,7 @@ def test_a_folder_that_cannot_be_written_is_found_out_first(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder below a file cannot exist: exit 3 before the search."""
-    monkeypatch.setattr(solve_run, "solve_task", never)
+    monkeypatch.setattr(pipeline, "solve_task", never)
     done = rhumb("solve", square, "--policy", policy, "--output", square / "tours")
     reason = "nothing can be written there: Not a directory; choose another folder"
     message = f"error: {square / 'tours'}: {reason}\n"
@@ -193,7 +194,7 @@ def test_a_folder_in_the_place_of_a_tour_is_found_out_first(
     """A folder that has the name of a tour file is refused before the search; nothing is
     written.
     """
-    monkeypatch.setattr(solve_run, "solve_task", never)
+    monkeypatch.setattr(pipeline, "solve_task", never)
     (tmp_path / "out" / "square.tour").mkdir(parents=True)
     done = rhumb("solve", square, "--policy", policy, "--output", tmp_path / "out")
     assert (done.exit_code, done.stdout) == (3, "")
@@ -262,7 +263,7 @@ def test_pictures_without_matplotlib_are_exit_4(
 ) -> None:
     """The missing extra is named before the search begins."""
     monkeypatch.setattr("rhumbline.plots.canvas.find_spec", lambda name: None)
-    monkeypatch.setattr(solve_run, "solve_task", never)
+    monkeypatch.setattr(pipeline, "solve_task", never)
     done = rhumb("solve", square, "--policy", policy, "--plot")
     message = "error: pictures need matplotlib; get it with: pip install 'rhumbline[plots]'\n"
     assert (done.exit_code, done.stdout, done.stderr) == (4, "", message)
@@ -294,7 +295,7 @@ def test_a_search_without_a_tour_is_exit_5(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No tour at the end of a search is a failure, not an empty success."""
-    monkeypatch.setattr(solve_run, "solve_task", lambda *_: ([], False))
+    monkeypatch.setattr(pipeline, "solve_task", lambda *_: ([], False))
     done = rhumb("solve", square, "--policy", policy, "--quiet")
     assert (done.exit_code, done.stdout, done.stderr) == (
         5,
@@ -320,7 +321,7 @@ def test_an_interruption_before_any_tour_says_so(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a plan there is nothing to print; the reason is printed even with --quiet."""
-    monkeypatch.setattr(solve_run, "solve_task", lambda *_: ([], True))
+    monkeypatch.setattr(pipeline, "solve_task", lambda *_: ([], True))
     done = rhumb("solve", square, "--policy", policy, "--quiet")
     assert (done.exit_code, done.stdout, done.stderr) == (
         130,
@@ -333,13 +334,13 @@ def test_an_interruption_while_checking_loses_nothing(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After Ctrl-C between the search and its result the tour is verified and printed."""
-    solve_task = solve_run.solve_task
+    solve_task = pipeline.solve_task
 
     def late(*words: Any) -> None:
         solve_task(*words)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(solve_run, "solve_task", late)
+    monkeypatch.setattr(pipeline, "solve_task", late)
     done = rhumb("solve", square, "--policy", policy, "--attempts", 8, "--device", "cpu", "--quiet")
     assert (done.exit_code, done.stderr) == (130, "")
     assert done.stdout.startswith("square  cost ")
@@ -349,6 +350,6 @@ def test_our_own_bugs_keep_their_traceback(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only errors that the user can fix are shortened to a line."""
-    monkeypatch.setattr(solve_run, "solve_task", lambda *_: 1 / 0)
+    monkeypatch.setattr(pipeline, "solve_task", lambda *_: 1 / 0)
     done = rhumb("solve", square, "--policy", policy, "--quiet")
     assert (done.exit_code, type(done.exception)) == (1, ZeroDivisionError)

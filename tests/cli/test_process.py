@@ -15,7 +15,7 @@ import pytest
 
 from rhumbline import __version__
 from rhumbline.checkpoint import load
-from rhumbline.formats import read
+from rhumbline.files import read
 from rhumbline.formats.tsplib import read_tour
 
 Start = Callable[..., subprocess.Popen[str]]

@@ -12,7 +12,7 @@ import torch
 import rhumbline
 from rhumbline.checkpoint import TrainingFacts, save
 from rhumbline.errors import InputError
-from rhumbline.formats import read, read_many
+from rhumbline.files import read, read_many
 from rhumbline.formats.jsplib import read_schedule
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.problems.jssp import JSSPInstance, Schedule

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rhumbline.checkpoint import TrainingFacts, save
-from rhumbline.formats import read
+from rhumbline.files import read
 from rhumbline.formats.dataset import save_dataset
 from rhumbline.formats.tsplib import read_tour
 from rhumbline.policies.attention.encoder import Architecture

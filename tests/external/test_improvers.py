@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from rhumbline import improvers
+from rhumbline.domains import DOMAINS
+from rhumbline.errors import InputError
 from rhumbline.external import integer_distances, lkh_process
 from rhumbline.improvers import SOLVERS
 from rhumbline.kernels.numba.local_search import launch as local_moves
@@ -152,11 +154,26 @@ def test_integer_distances() -> None:
 
 
 def test_every_solver_has_a_module() -> None:
-    """Each name has a module with `improve`, and an extra that installs its package."""
+    """Each name has a module with all that is listed, and an extra that installs its package."""
     from pathlib import Path
 
     text = (Path(improvers.__file__).parents[1] / "pyproject.toml").read_text()
-    for solver in SOLVERS.values():
-        assert find_spec(solver.module)
+    for name, solver in SOLVERS.items():
+        module = improvers.load_solver(name)
+        assert callable(module.improve)
+        assert callable(module.prepare)
+        assert improvers.solved_problems(name)
         assert f"{solver.extra} = [" in text
         assert f'"{solver.package}>=' in text
+
+
+def test_auto_is_our_own_solver_of_the_problem() -> None:
+    """It takes the problem's plans; a problem without one is refused in a sentence."""
+    for problem, domain in DOMAINS.items():
+        name = improvers.resolve_solver("auto", problem)
+        assert domain.plan in improvers.load_solver(name).PLAN_TYPES
+        assert SOLVERS[name].module.startswith("rhumbline.local_search.")
+    assert improvers.resolve_solver("lkh", "tsp") == "lkh"
+    assert improvers.resolve_solver("auto", "knapsack") == "auto"
+    with pytest.raises(InputError, match="no solver improves plans of knapsack"):
+        improvers.require_solver("auto", "knapsack")

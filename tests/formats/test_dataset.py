@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from rhumbline.errors import InputError
-from rhumbline.formats import read, read_many, write_plan
+from rhumbline.files import read, read_many, write_plan
 from rhumbline.formats.dataset import load_dataset, save_dataset
 from rhumbline.problems.tsp import Tour
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rhumbline.errors import InputError
-from rhumbline.formats import read_many
+from rhumbline.files import read_many
 from rhumbline.formats.dataset import save_dataset
 
 XY = np.array([[[0.0, 0.0], [3.0, 0.0], [0.0, 4.0]], [[1.0, 1.0], [2.0, 2.0], [5.0, 5.0]]])

@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import save_file
 
 from rhumbline.errors import InputError
-from rhumbline.formats import read_many
+from rhumbline.files import read_many
 from rhumbline.formats.dataset import load_dataset, save_batch, save_job_shops
 from rhumbline.problems.jssp import JSSP, JSSPInstance
 

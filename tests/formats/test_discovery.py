@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rhumbline.errors import InputError
-from rhumbline.formats.discovery import find_instance_files
+from rhumbline.files.discovery import find_instance_files
 
 TSP = (
     "NAME: a\nTYPE: TSP\nDIMENSION: 3\nEDGE_WEIGHT_TYPE: EUC_2D\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rhumbline.formats import read
+from rhumbline.files import read
 from rhumbline.formats.jsplib import read_schedule
 from rhumbline.formats.tsplib import read_tour
 from rhumbline.formats.vrplib import read_sol

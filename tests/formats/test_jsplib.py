@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats import plan_suffix, read, read_many, write_plan
+from rhumbline.files import plan_suffix_for, read, read_many, write_plan
 from rhumbline.formats.best_known import CLASSIC_MAKESPANS, classic_makespan
 from rhumbline.formats.jsplib import read_schedule, write_jsp, write_schedule
 from rhumbline.problems.jssp import JSSPInstance, Schedule
@@ -196,7 +196,7 @@ def test_a_schedule_survives_writing(tmp_path: Path) -> None:
         "Makespan 8\nJob 1: 0 3 6\nJob 2: 0 4 5\nJob 3: 0 4 6\n"
     )
     assert read_schedule(tmp_path / "three.sched", THREE) == PLAN
-    assert plan_suffix(PLAN) == ".sched"
+    assert plan_suffix_for(THREE) == ".sched"
 
 
 def test_names_with_line_breaks_stay_comments(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rhumbline.errors import InputError
-from rhumbline.formats import read
+from rhumbline.files import read
 from rhumbline.formats.jsplib import read_jsp, read_schedule
 from rhumbline.formats.jsplib_json import read_json
 from rhumbline.problems.jssp import JSSPInstance, jssp_from_arrays

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rhumbline.errors import InputError
-from rhumbline.formats import write_plan
-from rhumbline.formats.plans import match_plan_files, plans_for, resolve_plan
+from rhumbline.files import write_plan
+from rhumbline.files.plans import match_plan_files, plans_for, resolve_plan
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.jssp import Schedule
 from rhumbline.problems.jssp import jssp_from_arrays as shop

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rhumbline.errors import InputError
-from rhumbline.formats import read
+from rhumbline.files import read
 from rhumbline.formats.tsplib import read_tour, read_tsp, write_tour, write_tsp
 from rhumbline.problems.tsp import Tour, TSPInstance
 

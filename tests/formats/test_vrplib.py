@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from rhumbline.errors import Infeasible
-from rhumbline.formats import plan_suffix, read, read_many, write_plan
+from rhumbline.files import plan_suffix_for, read, read_many, write_plan
 from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
 from rhumbline.problems.cvrp import CVRPInstance, Routes
-from rhumbline.problems.tsp import Tour
 
 # Ways from the depot: 5, 3, 13, 5. Between customers: 1-2 is 4, 1-4 is 3.16 (root of 10), 3-4 is
 # 8.60 (root of 74).
@@ -264,11 +263,11 @@ def test_the_type_of_a_comment_does_not_decide(tmp_path: Path) -> None:
 
 
 def test_plans_know_their_format(tmp_path: Path) -> None:
-    """Routes are written as .sol, tours as .tour."""
+    """Routes are written as .sol."""
     four = read(put(tmp_path, FOUR))
     write_plan(str(tmp_path / "four.sol"), PAIRS, four, "a comment")
     assert (tmp_path / "four.sol").read_text() == "Route #1: 1 2\nRoute #2: 3 4\nCost 39\n"
-    assert [plan_suffix(PAIRS), plan_suffix(Tour((0,)))] == [".sol", ".tour"]
+    assert plan_suffix_for(four) == ".sol"
 
 
 # --- solutions

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rhumbline.errors import InputError
-from rhumbline.formats import read
+from rhumbline.files import read
 from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
 from rhumbline.problems.cvrp import CVRP, Routes
 

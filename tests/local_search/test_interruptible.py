@@ -101,10 +101,10 @@ def test_every_solver_can_be_interrupted(name: str) -> None:
     if name == "lkh" and find_spec("elkai") is None:
         pytest.skip("elkai is not installed")
     instance, plan = {
-        "tsp": (CITIES, Tour(tuple(range(300)))),
-        "cvrp": (ROUND_TRIPS, Routes(tuple((c,) for c in range(1, 300)))),
-        "jssp": (LARGE, one_by_one(LARGE)),
-    }[improvers.SOLVERS[name].problems[0]]
+        Tour: (CITIES, Tour(tuple(range(300)))),
+        Routes: (ROUND_TRIPS, Routes(tuple((c,) for c in range(1, 300)))),
+        Schedule: (LARGE, one_by_one(LARGE)),
+    }[improvers.load_solver(name).PLAN_TYPES[0]]
     plan.check(instance)
     costs: list[float] = []
 

@@ -1,13 +1,15 @@
 """Drawings of TSP tours: what is drawn where, and what is written."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError, MissingExtra
-from rhumbline.plots import canvas, save_plan
+from rhumbline.plots import canvas, find_draw, save_plan
 from rhumbline.plots import tour as plots
 from rhumbline.problems.tsp import Tour, TSPInstance
 
@@ -99,3 +101,12 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(canvas, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'rhumbline\[plots\]'"):
         plots.draw_tour(TRIANGLE, TOUR)
+
+
+def test_a_problem_without_drawings_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the problem, be it known or not."""
+    monkeypatch.setitem(DOMAINS.loaded, "tsp", replace(DOMAINS["tsp"], draw=None))
+    with pytest.raises(InputError, match="drawing a plan is not supported for tsp"):
+        find_draw("tsp")
+    with pytest.raises(InputError, match="problem 'knapsack' is not known"):
+        find_draw("knapsack")

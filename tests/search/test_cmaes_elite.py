@@ -167,7 +167,7 @@ def test_the_more_updates_the_slower(policy, make_instances) -> None:
     assert default_learning_rate(task, 100) == pytest.approx(TUNING.rate_numerator / 10)
     task.account.limit, task.account.attempts = 1600, 400
     assert default_learning_rate(task, 100) == pytest.approx(TUNING.rate_numerator / 20)
-    assert default_learning_rate(task, 1) == TUNING.max_rate["routing"]
+    assert default_learning_rate(task, 1) == task.domain.search.max_learning_rate
 
 
 def test_temperatures_of_its_own(policy, make_instances) -> None:

@@ -18,6 +18,7 @@ from rhumbline.errors import InputError
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
 from rhumbline.problems.tsp import TSP, Tour
+from rhumbline.search import pacing
 from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.plan_sets.elite import EliteSet
@@ -174,8 +175,8 @@ def test_instances_do_not_depend_on_the_batch(driver: CVRPPolicy, monkeypatch) -
 
     together, _ = search(strategy, make_task(CVRP(), driver, instances), Budget(40))
     few, plan = alone()
-    small = replace(tasks.TUNING, piece_elements_cpu=1, untimed_piece_factor=1)
-    monkeypatch.setattr(tasks, "TUNING", small)
+    small = replace(pacing.TUNING, piece_elements_cpu=1, untimed_piece_factor=1)
+    monkeypatch.setattr(pacing, "TUNING", small)
     many, same = alone()
     assert many > 2 * few
     assert together[1].plan == plan == same
@@ -409,7 +410,7 @@ def test_beams_are_for_cpus(driver: CVRPPolicy, monkeypatch) -> None:
     assert [CMAESRefine(beam=beam).default_beam(large) for beam in (None, 3)] == [0, 3]
     monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
     assert [CMAESRefine(beam=beam).default_beam(task) for beam in (None, 0, 3)] == [0, 0, 3]
-    assert CMAESRefine().rehearsal[0].default_beam(task) == 0
+    assert CMAESRefine().warm_up(task).strategy.default_beam(task) == 0
 
 
 def test_neighbourhoods_build_upon_one_another(driver: CVRPPolicy) -> None:

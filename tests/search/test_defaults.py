@@ -8,6 +8,7 @@ import torch
 
 from rhumbline import solve
 from rhumbline.errors import InputError
+from rhumbline.pipeline import choose_default
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
@@ -69,16 +70,10 @@ def test_kernels_make_refinement_the_default(policy, make_instances, monkeypatch
 
 def test_settings_choose_a_strategy_that_has_them(policy, make_instances, monkeypatch) -> None:
     """Without settings it is the default for the task."""
-    from rhumbline.cli.solve_run import SolveRequest
-
     task = make_task(TSP(), policy, make_instances(1, 126))
     monkeypatch.setattr(Task, "resolved_engine", "fused")
-    plain, given = (
-        SolveRequest(None, None, None, 1, None, 0, "cpu", "auto", settings=s)
-        for s in ((), ("top=4",))
-    )
-    assert plain.strategy_for(task)[0] == "cmaes-refine"
-    assert given.strategy_for(task) == ("cmaes", CMAES(top=4))
+    assert choose_default((), task)[0] == "cmaes-refine"
+    assert choose_default(("top=4",), task) == ("cmaes", CMAES(top=4))
 
 
 def test_what_settings_choose_among(policy) -> None:
@@ -135,12 +130,8 @@ def test_single_rollouts_come_in_larger_steps() -> None:
 
 def test_settings_go_to_the_strategy_that_the_policy_gets() -> None:
     """Without a name, settings belong to the default strategy."""
-    from rhumbline.cli.solve_run import SolveRequest  # the command line's own choice
-
     shop = jssp_from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
     tiny = JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=0)
     task = make_task(PROBLEMS["jssp"], JSSPPolicy(tiny), [shop])
-    request = SolveRequest(
-        None, None, None, 1, None, 0, "cpu", "auto", settings=("temperature=0.5",)
-    )
-    assert request.strategy_for(task) == ("sampling", Sampling(temperature=0.5))
+    expected = ("sampling", Sampling(temperature=0.5))
+    assert choose_default(("temperature=0.5",), task) == expected

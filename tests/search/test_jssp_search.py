@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import rhumbline
-from rhumbline.api import make_tasks
 from rhumbline.errors import InputError
+from rhumbline.pipeline import make_tasks
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.problems.jssp import JSSP, JSSPInstance, JSSPMachines, jssp_from_arrays

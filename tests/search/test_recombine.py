@@ -377,7 +377,7 @@ def test_a_search_ends_with_a_recombination(driver: CVRPPolicy, corners: CVRPIns
         elite_of(task.batch, NORTH).cost[:, 0],
         torch.tensor([NORTH]),
     )
-    strategy.conclude(task, replace(state, stock=north.joined(south, 512)))
+    strategy.finish(task, replace(state, stock=north.joined(south, 512)))
     assert set(CVRP().decode(corners, task.incumbents[0].tolist()).routes) == RIGHT
     assert task.account.attempts == attempts
 
@@ -432,7 +432,7 @@ def test_many_instances_have_smaller_pools(driver: CVRPPolicy, monkeypatch) -> N
     for limit, routes in (
         (100, cmaes_refine.TUNING.min_route_pool),
         (200, 768),
-        (1000, means.stock),
+        (1000, means.pool_routes),
     ):  # of 800 a multiple of 64
         task.account.limit, task.account.attempts = limit, 20
         assert CMAESRefine().default_route_pool(task) == routes
@@ -443,7 +443,8 @@ def test_many_instances_have_smaller_pools(driver: CVRPPolicy, monkeypatch) -> N
         assert CMAESRefine().default_route_pool(task) == routes
     task.engine = "torch"
     assert (
-        CMAESRefine().default_route_pool(task) == recombination.PARTITION_BUDGETS["tensors"].stock
+        CMAESRefine().default_route_pool(task)
+        == recombination.PARTITION_BUDGETS["tensors"].pool_routes
     )
 
 
@@ -495,4 +496,4 @@ def test_tours_have_no_routes(policy, make_instances) -> None:
     task.account.limit = 1000
     state, _, _ = strategy.step(task, strategy.init(task))
     assert state.stock is None
-    strategy.conclude(task, state)
+    strategy.finish(task, state)

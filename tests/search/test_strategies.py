@@ -14,7 +14,7 @@ from rhumbline.decoding import ENGINES, Rollouts
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
-from rhumbline.search import account, cma_es, driver
+from rhumbline.search import account, cma_es, driver, pacing
 from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search, stream
 from rhumbline.search.solution import Solution
@@ -37,7 +37,7 @@ ALL: dict[str, Any] = {name: kind() for name, kind in STRATEGIES.items()} | {
     "population+pairs": Population(pairs=True),
 }
 ORDER = torch.arange(6).expand(2, 1, 1, 6)  # actions of two rollouts
-REPEATING = sorted(name for name, strategy in ALL.items() if not getattr(strategy, "ends", False))
+REPEATING = sorted(name for name, strategy in ALL.items() if not strategy.finite)
 SEEDED = sorted(set(REPEATING) - {"sgbs"})  # greedy decoding needs no noise
 
 
@@ -95,13 +95,13 @@ def trace_of(
 def one_latent_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reduce a piece to one latent, or one prefix."""
     small = replace(
-        tasks.TUNING,
+        pacing.TUNING,
         piece_elements_cpu=1,
         min_completions=1,
         max_piece_seconds=0.0,
         untimed_piece_factor=1,
     )
-    monkeypatch.setattr(tasks, "TUNING", small)
+    monkeypatch.setattr(pacing, "TUNING", small)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_pieces_are_as_large_as_time_allows(
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(tasks.Task, "_try", slow)
     task = make_task(TSP(), policy, make_instances(1, 6), engine="torch")
-    pieces = replace(tasks.TUNING, piece_elements_cpu=4 * task._work(6))
-    monkeypatch.setattr(tasks, "TUNING", pieces)
+    pieces = replace(pacing.TUNING, piece_elements_cpu=24 * task.pacer.elements_per_rollout)
+    monkeypatch.setattr(pacing, "TUNING", pieces)
     search(Sampling(population=64), task, budget)
     assert asked == sizes
 

@@ -139,7 +139,7 @@ def test_a_generation_has_starts_for_an_eighth_of_the_time_left(
     assert CMAES().default_start_count(task, 16) == 1
     kept = list[int]()
     for each in (0.01, 0.1, 1.0, 100.0):  # seconds of one rollout of each of the three
-        task.seconds_per_element = each / task._work(3)
+        task.pacer.record(3, each)
         assert task.rollouts_within(1 / 8) == pytest.approx(10.0 / each)
         kept.append(CMAES().default_start_count(task, 16))
     assert kept == [25, 6, 1, 1]

@@ -7,8 +7,8 @@ import pytest
 import torch
 from small import small_config
 
-from rhumbline.api import load_policy
 from rhumbline.decoding import Rollouts, log_prob, rollout
+from rhumbline.pipeline import load_policy
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.symmetry import is_mirrored
 from rhumbline.problems.tsp import TSP

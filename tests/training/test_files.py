@@ -15,7 +15,7 @@ from small import small_config
 from rhumbline.checkpoint import load_with_facts
 from rhumbline.cli.commands import train as verb
 from rhumbline.errors import InputError
-from rhumbline.formats import read
+from rhumbline.files import read
 from rhumbline.formats.dataset import save_batch, save_dataset
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.metrics import scale_to_unit_square

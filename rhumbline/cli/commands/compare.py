@@ -38,7 +38,7 @@ EXAMPLES = """examples:
   rhumb bench compare tsp100 --first 1000 --search sampling,cmaes,cmaes-refine --attempts 160,1600
   rhumb bench compare vrp200 --validation --varied --first 32 --policy cvrp,runs/new.safetensors
   rhumb bench compare tsp150 --validation --search cmaes,cmaes+top=4+components=2 --seconds 2
-  rhumb bench compare instances/cvrplib --search default,sampling --seconds 10 --together 1
+  rhumb bench compare instances/cvrplib --seconds 10 --together 1 --then none,auto
 """
 
 
@@ -122,6 +122,17 @@ def add_method_options(parser: argparse.ArgumentParser) -> None:
         help="per instance; instances solved together share the sum",
     )
     parser.add_argument(
+        "--then",
+        type=parse_solvers,
+        default=("",),
+        metavar="SOLVER,...",
+        help="solvers that continue for the second half of the seconds, as for `rhumb solve`, or "
+        "none [none]",
+    )
+    parser.add_argument(
+        "--polish", action="store_true", help="take the best plans to a local optimum at the end"
+    )
+    parser.add_argument(
         "--augment", type=positive_integer, default=1, metavar="N", help="symmetric copies [1]"
     )
     parser.add_argument(
@@ -152,6 +163,11 @@ def parse_words(text: str) -> tuple[str, ...]:
     return words
 
 
+def parse_solvers(text: str) -> tuple[str, ...]:
+    """Return names of solvers with commas between them, for argparse; "" stands for none."""
+    return tuple("" if word == "none" else word for word in parse_words(text))
+
+
 def parse_integers(text: str) -> tuple[int, ...]:
     """Return whole numbers with commas between them, for argparse."""
     return tuple(int(word) for word in text.split(","))
@@ -166,7 +182,7 @@ def compare_methods(given: argparse.Namespace) -> int:
     """Read the sets, make the methods ready, and measure."""
     with defer_signals():
         from rhumbline.bench.compare import Comparison, compile_kernels, prepare_comparison
-        from rhumbline.bench.compare_sets import REFERENCES, SetSelection, load_sets
+        from rhumbline.bench.compare.sets import REFERENCES, SetSelection, load_sets
         from rhumbline.bench.methods import BenchOptions
         from rhumbline.cli.bench_run import print_warning
     selection = SetSelection(
@@ -181,6 +197,8 @@ def compare_methods(given: argparse.Namespace) -> int:
         policies=given.policy,
         attempts=given.attempts,
         seconds=given.seconds,
+        solvers=given.then,
+        polish=given.polish,
         augment=given.augment,
         together=given.together,
         seeds=given.seeds,
@@ -234,7 +252,7 @@ def default_file(pairs: "Sequence[MethodOnSet]") -> Path:
 
 def print_tables(file: Path, comparison: "Comparison", pairs: "Sequence[MethodOnSet]") -> None:
     """Print the tables of the methods, sets and seeds that were asked for."""
-    from rhumbline.bench.compare import comparison_tables
+    from rhumbline.bench.compare.tables import comparison_tables
     from rhumbline.bench.results import read_results
     from rhumbline.cli.bench_run import print_warning
 

@@ -37,7 +37,7 @@ def print_info(checkpoint: str, as_json: bool) -> None:
     with defer_signals():
         from rhumbline.checkpoint import find_checkpoint
     if checkpoint:
-        facts = checkpoint_facts(find_checkpoint(checkpoint, "tsp"))
+        facts = checkpoint_facts(find_checkpoint(checkpoint, ""))
     else:
         facts = installation_facts()
     if as_json:
@@ -88,9 +88,9 @@ def device_names() -> list[str]:
 
 def engine_reasons() -> dict[str, str | None]:
     """Return each engine with the reason why it cannot run here, or None if it can."""
-    from rhumbline.api import find_device
     from rhumbline.decoding.engines import Ask, why_not_fused
     from rhumbline.domains import DOMAINS
+    from rhumbline.pipeline import find_device
 
     usual = next(iter(DOMAINS.values()))
     return {"torch": None, "fused": why_not_fused(Ask(usual.problem, find_device("auto"), 1))}
@@ -99,8 +99,10 @@ def engine_reasons() -> dict[str, str | None]:
 def checkpoint_facts(path: Path) -> Facts:
     """Return what a checkpoint holds and how it was trained."""
     from rhumbline.checkpoint import load_with_facts
+    from rhumbline.policies import Members
 
     policy, about = load_with_facts(path)
+    space = policy.space
     return {
         "name": path.stem,
         "path": str(path),
@@ -111,7 +113,7 @@ def checkpoint_facts(path: Path) -> Facts:
         "validation": dict(about.validation),
         "weights": sum(weights.numel() for weights in policy.parameters()),
         "latent": policy.architecture.latent,
-        "members": getattr(policy.architecture, "members", 0),
+        "members": space.count if isinstance(space, Members) else 0,
         "versions": dict(about.versions),
         "recipe": parse_recipe(about.recipe),
     }
@@ -144,18 +146,27 @@ def installation_lines(facts: Facts) -> Iterator[str]:
 
 def checkpoint_lines(facts: Facts) -> Iterator[str]:
     """Yield a checkpoint in words."""
-    from rhumbline.problems import PROBLEMS
-
+    name = facts["name"]
     problem = facts["problem"]
-    unit = PROBLEMS[problem].size_unit
-    size = f"{facts['trained_at']} {unit}"
-    yield f"{facts['name']}: {problem}, trained at {size}, {facts['updates']:,} updates"
-    yield f"{facts['weights']:,} weights, {latent_text(facts)}"
+    unit = size_unit(problem)
+    training = f"trained at {facts['trained_at']} {unit}"
+    updates = f"{facts['updates']:,} updates"
+    weights = f"{facts['weights']:,} weights"
+    yield f"{name}: {problem}, {training}, {updates}"
+    yield f"{weights}, {latent_text(facts)}"
     if facts["validation"]:
         yield validation_text(facts)
-    versions = [f"{name} {number}" for name, number in facts["versions"].items()]
+    versions = [f"{library} {number}" for library, number in facts["versions"].items()]
     if versions:
         yield f"made with {', '.join(versions)}"
+
+
+def size_unit(problem: str) -> str:
+    """Return what the sizes of a policy's instances are numbers of."""
+    from rhumbline.domains import find_policy_family
+
+    _, family = find_policy_family(problem)
+    return family.rules.size_unit
 
 
 def validation_text(facts: Facts) -> str:

@@ -10,6 +10,7 @@ import typer
 from rhumbline.cli.options import LARGEST_SEED, flag
 from rhumbline.cli.output_files import prepare_folder
 from rhumbline.cli.process import defer_signals, print_result, run_command
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from rhumbline.problems import Problem
 
+*FIRST_NAMES, LAST_NAME = DOMAINS.table
+PROBLEM_NAMES = f"{', '.join(FIRST_NAMES)} or {LAST_NAME}"
 MAX_ENTRIES = 1 << 28  # of all instances together: 2 GiB of coordinates
 DEFAULT_POWER = 0.5
 
@@ -41,7 +44,7 @@ class SampleRequest:
 
 
 def sample_command(
-    problem: Annotated[str, typer.Argument(help="The problem: tsp, cvrp or jssp.")],
+    problem: Annotated[str, typer.Argument(help=f"The problem: {PROBLEM_NAMES}.")],
     out: Annotated[Path, typer.Option(help="The file to write, ending in .safetensors.")],
     size: Annotated[
         str | None,
@@ -88,13 +91,12 @@ def write_samples(request: SampleRequest, out: Path, force: bool) -> None:
     with defer_signals():
         import torch
 
-        from rhumbline.formats.dataset import save_batch
-        from rhumbline.problems import PROBLEMS
-    known = [name for name, rules in PROBLEMS.items() if name == rules.solves]
-    if request.problem not in known:
-        message = f"'{request.problem}' is not known; known: {', '.join(known)}"
+    if request.problem not in DOMAINS:
+        message = f"'{request.problem}' is not known; known: {', '.join(DOMAINS)}"
         raise typer.BadParameter(message, param_hint="PROBLEM")
-    problem = PROBLEMS[request.problem]
+    domain = DOMAINS[request.problem]
+    dataset = domain.files.dataset or domain.refuse("a dataset")
+    problem = domain.problem
     size = parse_sample_size(problem, request.size, request.count)
     prepare_folder(out.parent)
     generator = torch.Generator().manual_seed(request.seed)
@@ -115,7 +117,7 @@ def write_samples(request: SampleRequest, out: Path, force: bool) -> None:
         "seed": str(request.seed),
         "distribution": distribution,
     }
-    save_batch(out, batch, note)
+    dataset.save(out, batch, note)
     print_result(str(out))
 
 

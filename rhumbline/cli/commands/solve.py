@@ -16,26 +16,24 @@ from rhumbline.cli.options import (
     flag,
 )
 from rhumbline.cli.output_files import OutputPaths
-from rhumbline.cli.process import defer_signals, run_command
+from rhumbline.cli.process import defer_signals, exit_on_error
+from rhumbline.domains import COMPILED_SUFFIXES
 from rhumbline.kernels.numba.rollout import precompile
 
-# Problems with a CPU kernel that may have to be compiled, by the suffix of their files.
-COMPILED_SUFFIXES = {".tsp": "tsp", ".vrp": "cvrp"}
 
-
-def compiled_problem(place: Path) -> str | None:
-    """Return the problem of a file, or of a file in a folder, if it has a kernel to compile.
+def start_compiling(place: Path) -> None:
+    """Compile the CPU kernel for a file, or for the first such file in a folder, if it has one.
 
     Only the suffix tells, because files are read later.
     """
     try:
         files = place.iterdir() if place.is_dir() else (place,)
-        for file in files:
-            if file.suffix.lower() in COMPILED_SUFFIXES:
-                return COMPILED_SUFFIXES[file.suffix.lower()]
+        suffixes = [file.suffix.lower() for file in files]
     except OSError:  # reported when the files are read
-        pass
-    return None
+        return
+    compiled = [suffix for suffix in suffixes if suffix in COMPILED_SUFFIXES]
+    if compiled:
+        precompile.start_compiling(COMPILED_SUFFIXES[compiled[0]])
 
 
 def check_seconds(value: float | None) -> float | None:
@@ -183,44 +181,39 @@ def solve_command(
     Example: rhumb solve examples/harbour100.tsp --seconds 10 --output tours --plot
     """
 
-    def body() -> int:
-        problem = compiled_problem(files[0])
-        uses_kernels = device is not DeviceChoice.cuda and engine is not EngineChoice.torch
-        if problem and uses_kernels:
-            precompile.start_compiling(problem)  # torch is imported in the meantime
+    with exit_on_error():
+        if device is not DeviceChoice.cuda and engine is not EngineChoice.torch:
+            start_compiling(files[0])  # torch is imported in the meantime
         with defer_signals():
+            import torch
+
             from rhumbline.cli import solve_request, solve_run
-        after = solve_request.AfterSearchOptions(
-            warm_starts=tuple(warm_start or ()),
-            polish=polish,
-            then=then,
-            top=top,
-            trace=trace,
-        )
-        after.check_usage(seconds)
+            from rhumbline.pipeline import SolveRequest, budget_or_default
+            from rhumbline.search.after_search import AfterSearch
         given = tuple(settings or ())
-        strategy = None
-        if search:
-            strategy = solve_request.choose_strategy(search, given)  # refuses before any work
-        else:
-            solve_request.check_default_settings(given)
-        request = solve_request.SolveRequest(
-            strategy=strategy,
-            search=search,
+        solve_request.check_after_search(then, seconds)
+        solve_request.check_strategy(search, given)
+        request = SolveRequest(
+            budget=budget_or_default(attempts, seconds),
+            strategy=search,
+            settings=given,
             policy=policy,
-            attempts=attempts,
-            seconds=seconds,
             seed=seed,
             device=device.value,
             engine=engine.value,
-            threads=threads,
             augment=augment,
+            after=AfterSearch(top, polish, then),
+        )
+        options = solve_request.FileOptions(
             vehicles=vehicles,
-            after=after,
-            settings=given,
+            warm_starts=tuple(warm_start or ()),
+            trace=trace,
         )
         paths = OutputPaths(output, plot)
         verbosity = solve_run.Verbosity(as_json, quiet)
-        return solve_run.solve_files(files, request, paths, verbosity)
-
-    raise typer.Exit(run_command(body))
+        if threads:
+            torch.set_num_threads(threads)  # the fused engine uses this number too
+        with solve_request.wrong_usage():
+            job = solve_run.prepare_job(files, request, options, paths, verbosity)
+            code = solve_run.run_job(job)
+    raise typer.Exit(code)

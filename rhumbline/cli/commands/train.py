@@ -143,7 +143,7 @@ def start_training(
     with defer_signals():
         import torch
 
-        from rhumbline.api import find_device
+        from rhumbline.pipeline import find_device
         from rhumbline.training import parallel
         from rhumbline.training.loop import train
     device = parallel.join_group(find_device(options.device))

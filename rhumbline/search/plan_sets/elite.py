@@ -11,13 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
+from rhumbline.problems.costs import shift_cost
 from rhumbline.record import Record
 from rhumbline.search.plan_sets.diverse import gather_per_instance
 from rhumbline.search.task import Task
 
-# Costs within this factor count as one plan. A tour that begins elsewhere or runs the other way
-# round differs by half of the margin.
-EQUAL_COST = 1.0 + 3e-6
+# Costs within this share count as one plan. A tour that begins elsewhere or runs the other way
+# round differs by half of it.
+EQUAL_COST_SHARE = 3e-6
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def cheapest_distinct(
     first = cost[:, :1]
     others = cost[:, 1:]
     before = cost[:, :-1]
-    limit = before * EQUAL_COST
+    limit = shift_cost(before, EQUAL_COST_SHARE)
     is_repeat = others <= limit
     others = others.masked_fill(is_repeat, torch.inf)
     cost = torch.cat([first, others], 1)

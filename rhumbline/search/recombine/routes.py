@@ -13,10 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from rhumbline.problems.costs import shift_cost
 from rhumbline.problems.cvrp import CVRP, CVRPBatch
 from rhumbline.record import Record
 from rhumbline.search.plan_sets.diverse import gather_per_instance
-from rhumbline.search.plan_sets.elite import EQUAL_COST, EliteSet
+from rhumbline.search.plan_sets.elite import EQUAL_COST_SHARE, EliteSet
 from rhumbline.search.recombine.set_partitioning import (
     PartitionEngine,
     PartitionProblem,
@@ -43,7 +44,7 @@ TUNING = RecombineTuning()
 class PartitionBudget:
     """How much an engine has time for beside the rollouts on its device."""
 
-    stock: int  # routes in the pool
+    pool_routes: int  # at most in the pool
     routes_per_place: int  # of the beam, up to 100 customers
     merges: int = 8  # during a search, the last one at its end
     routes_per_attempt: int = 4  # for each attempt of a whole search
@@ -293,7 +294,7 @@ def recombine_batch(
     best_length = batch.without_surcharge(best_cost)
     cost = pool.length / best_length.float()
     cost = cost.masked_fill(rank.isinf(), torch.inf)
-    limit = best_cost * EQUAL_COST
+    limit = shift_cost(best_cost, EQUAL_COST_SHARE)
     in_best = rank <= limit
     max_routes = in_best.sum(1) + TUNING.extra_routes
     if batch.vehicles is not None:
@@ -301,7 +302,7 @@ def recombine_batch(
     # Where even the best plan has too many routes, any plan for the fleet is welcome.
     has_surcharge = best_cost > best_length
     exceeds_fleet = has_surcharge[:, 0]
-    max_cost = torch.full_like(cost[:, 0], EQUAL_COST)
+    max_cost = torch.full_like(cost[:, 0], 1.0 + EQUAL_COST_SHARE)
     max_cost = max_cost.masked_fill(exceeds_fleet, torch.inf)
 
     problem = PartitionProblem(pool.served, pool.code, cost, in_best, max_routes, max_cost)

@@ -4,7 +4,7 @@ Instances do not influence one another: each has components of its own.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -16,10 +16,12 @@ from rhumbline.noise import box_muller
 from rhumbline.search import cma_es
 from rhumbline.search.start_bandit import StartBandit
 from rhumbline.search.strategy import (
+    Needs,
+    Step,
+    Strategy,
     check_settings,
     default_start_share,
     is_time_critical,
-    latent_dimensions,
     temperature_or_default,
 )
 from rhumbline.search.task import Task
@@ -46,12 +48,14 @@ class CMAESState:
 
 
 @dataclass(frozen=True)
-class CMAES:
+class CMAES(Strategy[CMAESState]):
     """Components take turns; each generation tries `population` latents of one of them.
 
     The published search has neither of the last four settings, and `starts=1` everywhere.
     research/notebooks/experiments.md has what each of them is worth.
     """
+
+    needs: ClassVar[Needs] = Needs(latent_space=True)
 
     components: int = 3
     population: int = 16
@@ -79,8 +83,7 @@ class CMAES:
     def init(self, task: Task) -> CMAESState:
         """Place the components at the centroids of the latent box."""
         starts = task.starts.shape[1]
-        dimensions = latent_dimensions(task)
-        means = cma_es.centroids(self.components, dimensions)
+        means = cma_es.centroids(self.components, task.policy.space.size)
         means = means.to(task.device, torch.float32)
         means = means.expand(task.count, -1, -1)
         return CMAESState(
@@ -88,9 +91,7 @@ class CMAES:
             bandit=StartBandit.untried(task.count, starts, task.device),
         )
 
-    def step(
-        self, task: Task, state: CMAESState, memory: Any = None
-    ) -> tuple[CMAESState, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: CMAESState, memory: Any = None) -> Step:
         """Try one generation of the component whose turn it is, or of all with `parallel`.
 
         `memory` replaces the tables of the task if it is given.
@@ -109,7 +110,7 @@ class CMAES:
             bandit,
             state.generation + 1,
         )
-        return following, latents, rolled
+        return Step(following, latents, rolled)
 
     def turn(self, state: CMAESState) -> slice:
         """Return the components of the next generation."""

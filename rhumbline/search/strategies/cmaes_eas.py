@@ -4,6 +4,7 @@ The paper (Chalumeau et al. 2023) leaves open whether the two add up.
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -12,7 +13,8 @@ from torch import Tensor
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.search.strategies.cmaes import CMAES, CMAESState
-from rhumbline.search.strategies.eas import Adaptation, EASEmb, require_comparable_starts
+from rhumbline.search.strategies.eas import Adaptation, EASEmb
+from rhumbline.search.strategy import Needs, Step, Strategy
 from rhumbline.search.task import Task
 
 
@@ -27,8 +29,10 @@ class CMAESEASState:
 
 
 @dataclass(frozen=True)
-class CMAESEAS:
+class CMAESEAS(Strategy[CMAESEASState]):
     """CMA-ES with the first part of the budget; then active search under the best latents."""
+
+    needs: ClassVar[Needs] = Needs(latent_space=True, comparable_starts=True, tables=True)
 
     share: float = 0.5  # of the budget, for the search
     kept: int = 8  # latents that take turns in the adaptation
@@ -59,12 +63,8 @@ class CMAESEAS:
         return EASEmb(self.passes, self.rate, self.imitation)
 
     def init(self, task: Task) -> CMAESEASState:
-        """Return the first state; its only latent, until one is tried, is the centre.
-
-        Tasks that suit only the first phase are refused here rather than in the middle.
-        """
+        """Return the first state; its only latent, until one is tried, is the centre."""
         search = self.search.init(task)
-        require_comparable_starts(task)
         space = task.policy.space
         centre = space.centre((task.count, 1), task.device)
         cost = torch.full(
@@ -74,9 +74,7 @@ class CMAESEAS:
         )
         return CMAESEASState(search, cost, centre)
 
-    def step(
-        self, task: Task, state: CMAESEASState
-    ) -> tuple[CMAESEASState, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: CMAESEASState) -> Step:
         """Try a generation of the search, or make an update of the adaptation."""
         adaptation = state.adaptation
         if adaptation is None and task.spent_share < self.share:
@@ -87,11 +85,11 @@ class CMAESEAS:
                 rolled,
                 self.kept,
             )
-            return CMAESEASState(search, cost, best), latents, rolled
+            return Step(CMAESEASState(search, cost, best), latents, rolled)
         if adaptation is None:
             adaptation = self.learning.init_from_latents(task, state.latents)
         adaptation, latents, rolled = self.learning.step(task, adaptation)
-        return replace(state, adaptation=adaptation), latents, rolled
+        return Step(replace(state, adaptation=adaptation), latents, rolled)
 
 
 def update_best_latents(

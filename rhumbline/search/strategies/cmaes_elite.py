@@ -6,9 +6,8 @@ little more than the search alone (research/notebooks/experiments.md).
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -16,11 +15,10 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
-from rhumbline.policies.attention.memory import Memory
 from rhumbline.search.plan_sets.elite import EliteSet
 from rhumbline.search.strategies.cmaes import CMAES, CMAESState
 from rhumbline.search.strategies.eas import Adaptation, EASEmb, ImitationTarget
-from rhumbline.search.strategy import is_large, temperature_or_default
+from rhumbline.search.strategy import Needs, Step, Strategy, is_large, temperature_or_default
 from rhumbline.search.task import Task
 
 
@@ -29,7 +27,6 @@ class EliteTuning:
     """Constants of learning from an elite, measured in research/notebooks/experiments.md."""
 
     rate_numerator: float = 0.025  # of Adam's rate, over the square root of the number of updates
-    max_rate: Mapping[str, float] = field(default_factory=lambda: {"routing": 0.005, "jssp": 0.02})
     # Temperatures up to a number of nodes. They are higher than those of a search that does not
     # learn, because what is learnt narrows the choices too.
     temperatures: tuple[tuple[float, float], ...] = ((200.0, 1.0), (250.0, 0.7), (math.inf, 0.5))
@@ -48,11 +45,13 @@ class CMAESEliteState:
 
 
 @dataclass(frozen=True)
-class CMAESElite:
+class CMAESElite(Strategy[CMAESEliteState]):
     """CMA-ES in the latent space, while the embeddings of the instance learn from its best plans.
 
     Large instances (`is_large`) learn nothing unless a rate is given: they get plain CMA-ES.
     """
+
+    needs: ClassVar[Needs] = Needs(latent_space=True, tables=True)
 
     elite: int = 8  # sequences of a generation to learn from
     rate: float | None = None  # of Adam; None: slower for larger budgets (`default_learning_rate`)
@@ -95,14 +94,12 @@ class CMAESElite:
         """Return the state in which nothing is learnt yet."""
         return CMAESEliteState(self.search.init(task), self.learning.init_at_centre(task))
 
-    def step(
-        self, task: Task, state: CMAESEliteState
-    ) -> tuple[CMAESEliteState, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: CMAESEliteState) -> Step:
         """Try one generation with what was learnt so far, and learn from its elite."""
         cmaes = self.search_for_task(task)
         if not self.learns(task):
             search, latents, rolled = cmaes.step(task, state.search)
-            return replace(state, search=search), latents, rolled
+            return Step(replace(state, search=search), latents, rolled)
         adaptation = state.adaptation
         updates = state.updates + 1
         memory = self.memory(task, state)
@@ -116,7 +113,7 @@ class CMAESElite:
         )
         self.learning.update(task, adaptation, [target])
         following = replace(state, search=search, updates=updates)
-        return following, latents, rolled
+        return Step(following, latents, rolled)
 
     def learning_rate(self, task: Task, updates: int) -> float:
         """Return Adam's rate at an update."""
@@ -138,11 +135,9 @@ def default_learning_rate(task: Task, updates: int) -> float:
     The share of the budget spent so far tells how many updates there will be. A high rate narrows
     the search early.
     """
-    limits = TUNING.max_rate
-    max_rate = limits.get(task.problem.name, limits["routing"])
     expected_updates = updates / (task.spent_share or 1.0)
     slowdown = max(expected_updates, 1.0) ** 0.5
-    return min(max_rate, TUNING.rate_numerator / slowdown)
+    return min(task.domain.search.max_learning_rate, TUNING.rate_numerator / slowdown)
 
 
 def generation_target(
@@ -222,11 +217,8 @@ def replace_last_with_given(
 
 
 def has_learnable_warm_start(task: Task) -> bool:
-    """Return whether plans were given that the policy can learn from.
-
-    A given schedule need not be active, and the job-shop policy cannot express others.
-    """
-    return any(task.account.warm) and isinstance(task.memory, Memory)
+    """Return whether plans were given that the policy can learn from."""
+    return any(task.account.warm) and task.domain.search.learns_from_given_plans
 
 
 def trim_padding(sequences: Int[Tensor, "B M T"]) -> Int[Tensor, "B M t"]:

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -41,7 +41,14 @@ from rhumbline.search.recombine.routes import (
 )
 from rhumbline.search.strategies.cmaes_elite import CMAESElite, CMAESEliteState, elite_target
 from rhumbline.search.strategies.sgbs import Beam, deepen_beam, start_beam
-from rhumbline.search.strategy import is_time_critical, temperature_or_default
+from rhumbline.search.strategy import (
+    Needs,
+    Step,
+    Strategy,
+    WarmUp,
+    is_time_critical,
+    temperature_or_default,
+)
 from rhumbline.search.task import Task
 
 
@@ -99,8 +106,10 @@ class Generation:
 
 
 @dataclass(frozen=True)
-class CMAESRefine:
+class CMAESRefine(Strategy[CMAESRefineState]):
     """`CMAESElite`, and after each generation LNS on the best plans."""
+
+    needs: ClassVar[Needs] = Needs(latent_space=True, tables=True, neighbourhoods=True)
 
     # Parts for each whole rollout, about. None: `default_parts_per_rollout`.
     rebuilt: float | None = None
@@ -151,9 +160,8 @@ class CMAESRefine:
             starts=self.starts,
         )
 
-    @property
-    def rehearsal(self) -> "tuple[CMAESRefine, int]":
-        """Return a warm-up run with the first beam after one generation, and its attempts.
+    def warm_up(self, task: Task) -> WarmUp:
+        """Return a search with the first beam after one generation, and its attempts.
 
         They are enough for the generation, its parts and some of the beam.
         """
@@ -162,7 +170,7 @@ class CMAESRefine:
             parts = TUNING.parts_per_rollout
         attempts = math.ceil(self.population * (2 + parts))
         first_beam = self.beam and 1
-        return replace(self, beam=first_beam), attempts
+        return WarmUp(replace(self, beam=first_beam), attempts)
 
     def default_beam(self, task: Task) -> int:
         """Return the number of generations between two beams; 0 means no beams.
@@ -178,20 +186,15 @@ class CMAESRefine:
 
     def init(self, task: Task) -> CMAESRefineState:
         """Return the state in which nothing is learnt yet."""
-        if task.domain.neighbourhoods is None:
-            why = f"there are no neighbourhoods in plans of {task.problem.name} to re-sample"
-            raise InputError(f"{why}; use --search sampling-elite, cmaes-elite, sgbs or sampling")
         return CMAESRefineState(self.learner.init(task))
 
-    def step(
-        self, task: Task, state: CMAESRefineState
-    ) -> tuple[CMAESRefineState, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: CMAESRefineState) -> Step:
         """Search one depth of the beam, or try one generation and refine its best plans."""
         if state.beam:
             deeper = deepen_beam(task, state.beam, self.branch)
             if deeper:
                 beam, latents, rolled = deeper
-                return replace(state, beam=beam), latents, rolled
+                return Step(replace(state, beam=beam), latents, rolled)
         learner_state, latents, rolled = self.learner.step(task, state.learner_state)
         generation = Generation(
             rolled=rolled,
@@ -225,7 +228,7 @@ class CMAESRefine:
             stock=pool,
             merges=merges,
         )
-        return following, latents, rolled
+        return Step(following, latents, rolled)
 
     def learn_from_elite(self, task: Task, generation: Generation, elite_set: EliteSet) -> None:
         """Make a second update of the generation, at the rate of the first and not counted."""
@@ -252,7 +255,7 @@ class CMAESRefine:
             self.width,
         )
 
-    def prepare(self, task: Task) -> None:
+    def compile(self, task: Task) -> None:
         """Compile what recombines routes before the clock runs; the machine does it once."""
         if self.pools_routes(task) and partition_engine_for(task) == "compiled":
             from rhumbline.kernels.numba.local_search import launch as local_moves
@@ -260,7 +263,7 @@ class CMAESRefine:
             for name in ("prices", "partition"):
                 local_moves.load_kernel(name)
 
-    def conclude(self, task: Task, state: CMAESRefineState) -> None:
+    def finish(self, task: Task, state: CMAESRefineState) -> None:
         """Recombine the routes of all good plans, once the budget is spent.
 
         Those of an unfinished step are not in the pool.
@@ -289,7 +292,7 @@ class CMAESRefine:
         fitting = budget.max_elements // (task.count * task.problem.action_count(task.batch))
         earned = round(budget.routes_per_attempt * expected_attempts(task))
         multiple = TUNING.route_pool_multiple
-        size = min(budget.stock, fitting, earned) // multiple * multiple
+        size = min(budget.pool_routes, fitting, earned) // multiple * multiple
         return max(TUNING.min_route_pool, size)
 
     def plans_considered(self, task: Task) -> int:
@@ -307,7 +310,7 @@ class CMAESRefine:
         """Add the routes of new plans to the pool, and recombine the pool now and then.
 
         Returns the pool, the elite, and how often recombination was due so far. What is due at the
-        very end is left to `conclude`.
+        very end is left to `finish`.
         """
         if not self.pools_routes(task):
             return None, elite_set, 0
@@ -522,12 +525,12 @@ def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tens
 
 
 def random_views(task: Task, elite_set: EliteSet) -> EliteSet:
-    """Return tours from random cities in random directions; routes stay as they are.
+    """Return plans in random views, such as tours from random cities in random directions.
 
-    A tour that is learnt from several views teaches what holds in all of them. The order of routes
-    is the one in which they were built, which a CVRP policy relies on.
+    A plan that is learnt from several views teaches what holds in all of them. The domain says
+    whether that helps.
     """
-    if task.problem.name != "tsp":
+    if not task.domain.search.learns_from_views:
         return elite_set
     cost = elite_set.cost
     actions = elite_set.actions

@@ -16,11 +16,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import CHUNK_ELEMENTS, Rollouts
+from rhumbline.domain import ActiveSearchRates, SearchDefaults
 from rhumbline.errors import InputError
 from rhumbline.kernels import note_once
 from rhumbline.policies.attention.memory import Memory, ResidualLayer
 from rhumbline.problems.cvrp import CVRPBatch
-from rhumbline.search.strategy import require_single_decoder
+from rhumbline.search.strategy import Needs, Step, Strategy
 from rhumbline.search.task import Task
 
 
@@ -80,18 +81,8 @@ ImitationTarget = tuple[Float[Tensor, "R K Z"], Int[Tensor, "R K S T"], Float[Te
 
 
 @dataclass(frozen=True)
-class EASRates:
-    """Constants of a problem: Adam's rate and the weight of the incumbent's likelihood."""
-
-    rate: float
-    imitation: float
-
-
-@dataclass(frozen=True)
-class ActiveSearch:
-    """Settings that both variants share. None takes the published constant of the problem."""
-
-    DEFAULTS: ClassVar[dict[str, EASRates]] = {}
+class ActiveSearch(Strategy[Adaptation]):
+    """Settings that both variants share. None takes the default of the problem's domain."""
 
     passes: int = 8  # attempts on an instance between two updates, over all its copies
     rate: float | None = None
@@ -106,10 +97,14 @@ class ActiveSearch:
         if not is_weight:
             raise InputError(f"imitation must be at least 0, not {self.imitation}")
 
-    def rates(self, task: Task) -> EASRates:
+    def default_rates(self, defaults: SearchDefaults) -> ActiveSearchRates:
+        """Return the rates of a problem for this variant."""
+        raise NotImplementedError
+
+    def rates(self, task: Task) -> ActiveSearchRates:
         """Return the settings, or the defaults of the problem."""
-        default = self.DEFAULTS.get(task.problem.name, self.DEFAULTS["tsp"])
-        return EASRates(
+        default = self.default_rates(task.domain.search)
+        return ActiveSearchRates(
             rate=default.rate if self.rate is None else self.rate,
             imitation=default.imitation if self.imitation is None else self.imitation,
         )
@@ -124,7 +119,6 @@ class ActiveSearch:
 
     def init(self, task: Task) -> Adaptation:
         """Start at the centre of the latent space."""
-        require_comparable_starts(task)
         return self.init_at_centre(task)
 
     def init_at_centre(self, task: Task) -> Adaptation:
@@ -135,7 +129,6 @@ class ActiveSearch:
 
     def init_from_latents(self, task: Task, latents: Float[Tensor, "B L Z"]) -> Adaptation:
         """Start under given latents, which take turns."""
-        require_adjustable(task)
         parameters = self.parameters(task)
         for parameter in parameters:
             parameter.requires_grad_(True)
@@ -146,14 +139,12 @@ class ActiveSearch:
             optimiser=optimiser,
         )
 
-    def step(
-        self, task: Task, state: Adaptation
-    ) -> tuple[Adaptation, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: Adaptation) -> Step:
         """Sample solutions, then learn from them."""
         latents, rolled = self.sample_and_update(task, state)
         original = latents[:: task.copies]
         best = task.best_of_copies(rolled)
-        return state, original, best
+        return Step(state, original, best)
 
     def sample_and_update(
         self, task: Task, state: Adaptation
@@ -247,24 +238,6 @@ class ActiveSearch:
             weighted = weight[part].flatten(1) * scores
             loss = weighted.sum()
         return torch.autograd.grad(loss, parameters)
-
-
-def require_adjustable(task: Task) -> None:
-    """Refuse policies without tables of a single decoder that a search can adjust."""
-    require_single_decoder(task)
-    if not hasattr(task.policy, "adjusted"):
-        others = "use --search cmaes, sgbs or sampling"
-        raise InputError(
-            f"this search adjusts tables that the policy for {task.problem.name} has not; {others}"
-        )
-
-
-def require_comparable_starts(task: Task) -> None:
-    """Refuse problems without starts whose costs can be compared: all but routing, at any size."""
-    require_single_decoder(task)
-    if not isinstance(task.memory, Memory):
-        why = f"active search compares the starts of an instance, and {task.problem.name} has none"
-        raise InputError(f"{why}; use --search sampling-elite, cmaes-elite, sgbs or sampling")
 
 
 def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
@@ -411,10 +384,11 @@ class EASEmb(ActiveSearch):
     share of each operation.
     """
 
-    DEFAULTS: ClassVar[dict[str, EASRates]] = {
-        "tsp": EASRates(0.0032, 0.0058),
-        "cvrp": EASRates(0.0049, 0.0063),
-    }
+    needs: ClassVar[Needs] = Needs(comparable_starts=True, tables=True)
+
+    def default_rates(self, defaults: SearchDefaults) -> ActiveSearchRates:
+        """Return those of `eas-emb`."""
+        return defaults.eas_emb
 
     def parameters(self, task: Task) -> tuple[Tensor, ...]:
         """Return a copy of the tables that the policy lets a search adjust."""
@@ -437,11 +411,11 @@ class EASLay(ActiveSearch):
     the shipped policy (research/notebooks/experiments.md).
     """
 
-    DEFAULTS: ClassVar[dict[str, EASRates]] = {
-        "tsp": EASRates(0.00032, 0.012),
-        "cvrp": EASRates(0.00041, 0.013),
-    }
-    layered: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(comparable_starts=True, layer=True)
+
+    def default_rates(self, defaults: SearchDefaults) -> ActiveSearchRates:
+        """Return those of `eas-lay`."""
+        return defaults.eas_lay
 
     def parameters(self, task: Task) -> tuple[Tensor, ...]:
         """Return random weights into the layer (Xavier, by the seed) and zeros out of it."""

@@ -6,11 +6,12 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from rhumbline.decoding import Rollouts
+from rhumbline.search.defaults import default_step_size
 from rhumbline.search.strategy import (
+    Needs,
+    Step,
+    Strategy,
     check_settings,
-    default_step_size,
-    latent_dimensions,
     temperature_or_default,
 )
 from rhumbline.search.task import Task
@@ -22,25 +23,25 @@ class NoState:
 
 
 @dataclass(frozen=True)
-class Greedy:
+class Greedy(Strategy[NoState]):
     """One attempt: the most likely solution from each start, at the centre of the latent space."""
 
-    ends: ClassVar[bool] = True
+    finite: ClassVar[bool] = True
 
     def init(self, task: Task) -> NoState:
         """Return the empty state."""
         return NoState()
 
-    def step(self, task: Task, state: NoState) -> tuple[None, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: NoState) -> Step:
         """Decode greedily and end the search."""
         space = task.policy.space
         latents = space.centre((task.count, 1), task.device)
         rolled = task.rollout(latents, 0.0)
-        return None, latents, rolled
+        return Step(None, latents, rolled)
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(Strategy[NoState]):
     """Random solutions of one policy, at the centre of the latent space."""
 
     population: int | None = None  # latents of a step; None: `default_step_size`
@@ -54,18 +55,20 @@ class Sampling:
         """Return the empty state."""
         return NoState()
 
-    def step(self, task: Task, state: NoState) -> tuple[NoState, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: NoState) -> Step:
         """Sample more solutions."""
         space = task.policy.space
         count = self.population or default_step_size(task)
         latents = space.centre((task.count, count), task.device)
         rolled = task.rollout(latents, self.temperature)
-        return state, latents, rolled
+        return Step(state, latents, rolled)
 
 
 @dataclass(frozen=True)
-class Uniform:
+class Uniform(Strategy[NoState]):
     """New uniform latents at every step: a blind search of the latent space, as a baseline."""
+
+    needs: ClassVar[Needs] = Needs(latent_space=True)
 
     population: int = 16
     temperature: float | None = None  # of the sampling; None: `default_temperature`
@@ -74,23 +77,24 @@ class Uniform:
         check_settings(self.population, self.temperature)
 
     def init(self, task: Task) -> NoState:
-        """Check that there is a latent space, and return the empty state."""
-        latent_dimensions(task)
+        """Return the empty state."""
         return NoState()
 
-    def step(self, task: Task, state: NoState) -> tuple[NoState, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: NoState) -> Step:
         """Try the next latents."""
         latents = uniform_latents(task, self.population)
         temperature = temperature_or_default(task, self.temperature)
-        return state, latents, task.rollout(latents, temperature)
+        return Step(state, latents, task.rollout(latents, temperature))
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(Strategy[Float[Tensor, "B K Z"]]):
     """Uniform latents drawn once for each instance and sampled again and again.
 
     It is what a population gives without training.
     """
+
+    needs: ClassVar[Needs] = Needs(latent_space=True)
 
     latents: int = 16
     temperature: float | None = None  # of the sampling; None: `default_temperature`
@@ -100,15 +104,12 @@ class Fixed:
 
     def init(self, task: Task) -> Float[Tensor, "B K Z"]:
         """Draw the latents."""
-        latent_dimensions(task)
         return uniform_latents(task, self.latents)
 
-    def step(
-        self, task: Task, state: Float[Tensor, "B K Z"]
-    ) -> tuple[Float[Tensor, "B K Z"], Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: Float[Tensor, "B K Z"]) -> Step:
         """Sample under the same latents once more."""
         temperature = temperature_or_default(task, self.temperature)
-        return state, state, task.rollout(state, temperature)
+        return Step(state, state, task.rollout(state, temperature))
 
 
 def uniform_latents(task: Task, count: int) -> Float[Tensor, "B K Z"]:

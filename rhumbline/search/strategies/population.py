@@ -1,14 +1,14 @@
 """Search with a population of decoders, as Poppy does: every member, again and again."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
-from rhumbline.errors import InputError
 from rhumbline.policies import Members
-from rhumbline.search.strategy import check_settings
+from rhumbline.search.strategy import Needs, Step, Strategy, check_settings
 from rhumbline.search.task import Task
 
 
@@ -21,12 +21,14 @@ class PopulationState:
 
 
 @dataclass(frozen=True)
-class Population:
+class Population(Strategy[PopulationState]):
     """All members from all starts. With `pairs`, later passes use the best (member, start) pairs.
 
     There are as many pairs as members. Each pair is sampled once for every start of the instance,
     so that a pass takes the same number of attempts either way.
     """
+
+    needs: ClassVar[Needs] = Needs(population=True)
 
     pairs: bool = False
     temperature: float = 1.0
@@ -37,17 +39,12 @@ class Population:
     def init(self, task: Task) -> PopulationState:
         """Return the state in which all members are tried from all starts."""
         space = task.policy.space
-        if not isinstance(space, Members):
-            shipped = "tsp100-poppy is one for tours (--policy)"
-            known = f"{shipped}, and docs/search.md says how one is trained"
-            raise InputError(f"this policy is not a population of decoders; {known}")
+        assert isinstance(space, Members)
         first = space.centre((task.count, space.count), task.device)
         numbers = first.new_tensor(range(space.count))
         return PopulationState(first + numbers[:, None])
 
-    def step(
-        self, task: Task, state: PopulationState
-    ) -> tuple[PopulationState, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: PopulationState) -> Step:
         """Try every member, or every pair, once."""
         rolled = task.rollout(
             state.latents,
@@ -57,7 +54,7 @@ class Population:
         following = state
         if self.pairs and state.starts is None:
             following = best_pairs(task, rolled)
-        return following, state.latents, rolled
+        return Step(following, state.latents, rolled)
 
 
 def best_pairs(task: Task, rolled: Rollouts) -> PopulationState:

@@ -7,10 +7,9 @@ an elite should be a small part of it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
@@ -24,7 +23,14 @@ from rhumbline.search.strategies.cmaes_elite import (
     has_learnable_warm_start,
 )
 from rhumbline.search.strategies.eas import Adaptation, EASEmb
-from rhumbline.search.strategy import check_settings, temperature_or_default
+from rhumbline.search.strategy import (
+    Needs,
+    Step,
+    Strategy,
+    WarmUp,
+    check_settings,
+    temperature_or_default,
+)
 from rhumbline.search.task import Task
 
 
@@ -54,8 +60,10 @@ class SamplingEliteState:
 
 
 @dataclass(frozen=True)
-class SamplingElite:
+class SamplingElite(Strategy[SamplingEliteState]):
     """Samples of one policy, whose tables learn from the best distinct plans of all generations."""
+
+    needs: ClassVar[Needs] = Needs(tables=True)
 
     elite: int | None = None  # plans to learn from; None: 8, on a CPU 4
     rate: float | None = None  # of Adam; None: slower for larger budgets (`default_learning_rate`)
@@ -75,9 +83,7 @@ class SamplingElite:
         """Return the state in which nothing is learnt yet."""
         return SamplingEliteState(EASEmb(rate=0.0).init_at_centre(task))
 
-    def step(
-        self, task: Task, state: SamplingEliteState
-    ) -> tuple[SamplingEliteState, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: SamplingEliteState) -> Step:
         """Try one generation with what was learnt so far, and learn from the best plans."""
         learning = EASEmb(rate=0.0)  # every step sets the rate
         adaptation = state.adaptation
@@ -97,7 +103,7 @@ class SamplingElite:
         target = elite_target(task, latents[:, :1], elite_set)
         learning.update(task, adaptation, [target])
         following = replace(state, elite_set=elite_set, updates=updates)
-        return following, latents, rolled
+        return Step(following, latents, rolled)
 
     def update_elite(self, task: Task, elite_set: EliteSet | None, rolled: Rollouts) -> EliteSet:
         """Return the best distinct plans so far.
@@ -128,22 +134,23 @@ class SamplingElite:
             return TUNING.large_generation
         return TUNING.generation
 
-    @property
-    def rehearsal(self) -> "tuple[AlternatingSizes, int]":
-        """Return a warm-up run with both sizes of a generation, and the attempts it needs.
+    def warm_up(self, task: Task) -> WarmUp:
+        """Return a search with both sizes of a generation, and the attempts it needs.
 
         A GPU's kernels differ by size.
         """
         attempts = TUNING.generation + TUNING.large_generation
-        return AlternatingSizes(self), attempts
+        return WarmUp(AlternatingSizes(self), attempts)
 
 
 @dataclass(frozen=True)
-class AlternatingSizes:
+class AlternatingSizes(Strategy[SamplingEliteState]):
     """A warm-up run: the search with small and large generations in turns.
 
     Sizes alternate only where an attempt is one rollout.
     """
+
+    needs: ClassVar[Needs] = SamplingElite.needs
 
     search: SamplingElite
 
@@ -151,9 +158,7 @@ class AlternatingSizes:
         """Return the first state of the search itself."""
         return self.search.init(task)
 
-    def step(
-        self, task: Task, state: SamplingEliteState
-    ) -> tuple[SamplingEliteState, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: SamplingEliteState) -> Step:
         """Try a generation of the next size."""
         search = self.search
         if task.starts.shape[1] > 1:

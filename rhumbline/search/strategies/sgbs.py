@@ -17,9 +17,10 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from rhumbline.decoding import Prefixes, Rollouts, next_logits
+from rhumbline.domain import ActiveSearchRates, SearchDefaults
 from rhumbline.errors import InputError
-from rhumbline.search.strategies.eas import Adaptation, EASLay, EASRates
-from rhumbline.search.strategy import require_single_decoder
+from rhumbline.search.strategies.eas import Adaptation, EASLay
+from rhumbline.search.strategy import Needs, Step, Strategy
 from rhumbline.search.task import Task
 
 
@@ -46,15 +47,9 @@ class Beam:
 
 @dataclass(frozen=True)
 class BeamSettings:
-    """Settings that both searches share."""
+    """Settings that both searches share. None takes the default of the problem's domain."""
 
-    # as published
-    DEFAULTS: ClassVar[dict[str, tuple[int, int]]] = {
-        "tsp": (10, 10),
-        "cvrp": (4, 4),
-    }
-
-    width: int | None = None  # nodes in the beam; None: 10 (tsp) or 4 (cvrp)
+    width: int | None = None  # nodes in the beam; None: 10 (TSP) or 4 (CVRP), as published
     branch: int | None = None  # actions of each node, the known one included; None: as `width`
 
     def __post_init__(self) -> None:
@@ -65,31 +60,28 @@ class BeamSettings:
 
     def sizes(self, task: Task) -> tuple[int, int]:
         """Return width and branch, or the defaults of the problem."""
-        require_single_decoder(task)
-        defaults = self.DEFAULTS
-        name = task.problem.name
-        width, branch = defaults.get(name, defaults["cvrp"])
+        width, branch = task.domain.search.beam
         return self.width or width, self.branch or branch
 
 
 @dataclass(frozen=True)
-class SGBS(BeamSettings):
+class SGBS(BeamSettings, Strategy[int | Beam]):
     """Beam search at the centre of the latent space, with twice the nodes at each repetition."""
+
+    needs: ClassVar[Needs] = Needs(single_decoder=True)
 
     def init(self, task: Task) -> int | Beam:
         """Return the width of the first beam."""
         width, _ = self.sizes(task)
         return width
 
-    def step(
-        self, task: Task, state: int | Beam
-    ) -> tuple[int | Beam, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: int | Beam) -> Step:
         """Search one depth of the beam, or make the greedy rollouts with which it starts."""
         _, branch = self.sizes(task)
         if isinstance(state, Beam):
             deeper = deepen_beam(task, state, branch)
             if deeper:
-                return deeper
+                return Step(*deeper)
             width = 2 * state.width
         else:
             width = state
@@ -103,7 +95,7 @@ class SGBS(BeamSettings):
             task.memory,
             width,
         )
-        return beam, latents[:: task.copies], task.best_of_copies(rolled)
+        return Step(beam, latents[:: task.copies], task.best_of_copies(rolled))
 
 
 @dataclass(frozen=True)
@@ -115,13 +107,13 @@ class SGBSEASState:
 
 
 @dataclass(frozen=True)
-class SGBSEAS(BeamSettings):
+class SGBSEAS(BeamSettings, Strategy[SGBSEASState]):
     """In turns: one update of active search with a layer, then a beam from its best samples."""
 
-    layered: ClassVar[bool] = EASLay.layered
+    needs: ClassVar[Needs] = EASLay.needs
 
-    rate: float | None = None  # None: 0.000815 (tsp) or 0.00041 (cvrp)
-    imitation: float | None = None  # None: 0.006 (tsp) or 0.01 (cvrp)
+    rate: float | None = None  # None: 0.000815 (TSP) or 0.00041 (CVRP)
+    imitation: float | None = None  # None: 0.006 (TSP) or 0.01 (CVRP)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,19 +126,16 @@ class SGBSEAS(BeamSettings):
 
     def init(self, task: Task) -> SGBSEASState:
         """Return a layer that changes nothing, and no beam."""
-        self.sizes(task)  # refuses populations
         return SGBSEASState(self.learning.init(task))
 
-    def step(
-        self, task: Task, state: SGBSEASState
-    ) -> tuple[SGBSEASState, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: SGBSEASState) -> Step:
         """Search one depth of the beam, or make one update."""
         width, branch = self.sizes(task)
         if state.beam:
             deeper = deepen_beam(task, state.beam, branch)
             if deeper:
                 beam, latents, rolled = deeper
-                return replace(state, beam=beam), latents, rolled
+                return Step(replace(state, beam=beam), latents, rolled)
         adaptation = state.adaptation
         latents, rolled = self.learning.sample_and_update(task, adaptation)
         parameters = tuple(p.detach() for p in adaptation.parameters)
@@ -160,7 +149,7 @@ class SGBSEAS(BeamSettings):
         )
         following = replace(state, beam=beam)
         original = latents[:: task.copies]
-        return following, original, task.best_of_copies(rolled)
+        return Step(following, original, task.best_of_copies(rolled))
 
 
 @dataclass(frozen=True)
@@ -170,10 +159,9 @@ class CombinedEASLay(EASLay):
     The rates are a tenth of the published ones, as in `EASLay`.
     """
 
-    DEFAULTS: ClassVar[dict[str, EASRates]] = {
-        "tsp": EASRates(0.000815, 0.006),
-        "cvrp": EASRates(0.00041, 0.01),
-    }
+    def default_rates(self, defaults: SearchDefaults) -> ActiveSearchRates:
+        """Return those of `sgbs-eas`."""
+        return defaults.sgbs_eas
 
 
 def start_beam(

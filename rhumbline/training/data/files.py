@@ -18,8 +18,8 @@ from torch import Tensor
 
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
-from rhumbline.formats import read_many
-from rhumbline.formats.discovery import find_instance_files
+from rhumbline.files import read_many
+from rhumbline.files.discovery import find_instance_files
 from rhumbline.problems import Problem
 from rhumbline.registry import load_reference
 from rhumbline.training.config import DATA_PLACEHOLDER, TrainConfig, Validation

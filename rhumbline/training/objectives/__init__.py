@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from rhumbline.decoding import unmark_actions
+from rhumbline.problems.costs import shift_cost
 from rhumbline.record import Record
 
 # Relative difference up to which two costs tie. The cost of a tour and of its reverse may differ
@@ -85,7 +86,7 @@ def find_winners(cost: Float[Tensor, "B K S"]) -> tuple[Int[Tensor, "B S"], Bool
     See Chalumeau et al. 2023, eq. 1 and appendix F (ties). A single latent never ties.
     """
     best, winner = cost.min(1)
-    limit = best[:, None] * (1.0 + TIE_TOLERANCE)
+    limit = shift_cost(best[:, None], TIE_TOLERANCE)
     is_best = cost <= limit
     is_tied = is_best.sum(1) > 1
     if cost.shape[1] == 1:

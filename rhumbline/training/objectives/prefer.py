@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
+from rhumbline.problems.costs import shift_cost
 from rhumbline.training.config import Objective
 from rhumbline.training.objectives import (
     TIE_TOLERANCE,
@@ -136,7 +137,7 @@ def compare_rollouts(
     if symmetric is None:
         return Targets(latents, rollouts.actions.flatten(1, 2), cost.flatten(1), count, samples)
     best = rollouts.cost.amin(2, keepdim=True)
-    is_better = symmetric.cost < best * (1.0 - TIE_TOLERANCE)
+    is_better = symmetric.cost < shift_cost(best, -TIE_TOLERANCE)
     cost = torch.cat([cost, symmetric.cost.masked_fill(~is_better, torch.nan)], 2)
     actions = torch.cat([rollouts.actions, symmetric.actions], 2)
     return Targets(

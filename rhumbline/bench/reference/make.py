@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing import Pool, TimeoutError
@@ -15,7 +15,8 @@ import numpy as np
 from rhumbline.bench import provenance
 from rhumbline.bench.baselines import BASELINES, SolverTask
 from rhumbline.bench.instance_sets import load_set, reference_path
-from rhumbline.bench.reference_file import References, add_references, read_references
+from rhumbline.bench.problems import BENCH_PROBLEMS, ReferenceSolver, find_bench_problem
+from rhumbline.bench.reference.file import References, add_references, read_references
 from rhumbline.bench.suite import SetSpec, Suite
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.external import cpsat
@@ -25,42 +26,6 @@ MAX_WAIT_SECONDS = 1e6  # A pool of processes does not wait for an infinite time
 
 # From an instance to the cost of a checked plan and a lower bound, which is NaN if there is none
 BoundedSolve = Callable[[Any], tuple[float, float]]
-
-
-@dataclass(frozen=True)
-class ReferenceSolver:
-    """The solver that makes the references of a problem, and its budget."""
-
-    solver: str
-    # Per instance
-    seconds: float | None = None
-    settings: Mapping[str, int] = field(default_factory=dict[str, int])
-    # How the solver runs, in words
-    mode: str = "one thread"
-
-    def with_seconds(self, seconds: float | None) -> "ReferenceSolver":
-        """Return the same solver with the seconds that a user gives, if it takes any."""
-        if not BASELINES[self.solver].needs_seconds:
-            return self
-        return replace(self, seconds=seconds or self.seconds)
-
-    @property
-    def description(self) -> str:
-        """The solver with its version and its budget."""
-        baseline = BASELINES[self.solver]
-        words = [baseline.versioned_title]
-        words += [f"{name} {value}" for name, value in self.settings.items()]
-        if self.seconds:
-            words.append(f"{self.seconds:g} s per instance")
-        words.append(self.mode)
-        return ", ".join(words)
-
-
-REFERENCE_SOLVERS = {
-    "tsp": ReferenceSolver("lkh", settings={"runs": 10}),
-    "cvrp": ReferenceSolver("hgs", seconds=5.0),
-    "jssp": ReferenceSolver("cpsat", seconds=60.0, mode="one thread, no linear relaxation"),
-}
 
 
 @dataclass(frozen=True)
@@ -126,7 +91,7 @@ def make_references(
         raise InputError(f"suite '{suite.name}': no set that was asked for names a reference file")
     end = time.monotonic() + 60 * options.minutes
     for spec in specs:
-        solver = REFERENCE_SOLVERS[spec.problem].with_seconds(options.seconds)
+        solver = find_reference_solver(spec.problem).with_seconds(options.seconds)
         if options.minutes > 0:  # Merging files needs no solver.
             BASELINES[solver.solver].require()
         wanted = replace(spec, first=None) if limit else spec
@@ -142,6 +107,18 @@ def make_references(
             solver.description,
             replace(options, minutes=minutes_left),
         )
+
+
+def find_reference_solver(problem: str) -> ReferenceSolver:
+    """Return the solver that makes the references of a problem. Raises if there is none."""
+    solver = find_bench_problem(problem).reference
+    if solver is None:
+        known = [name for name, found in BENCH_PROBLEMS.items() if found.reference]
+        raise InputError(
+            f"references for {problem}: no classical solver is known for it, only for "
+            f"{', '.join(known)}; leave its sets out with --only"
+        )
+    return solver
 
 
 def merge_file(file: Path, other: Path) -> None:

@@ -1,22 +1,13 @@
 """Find the files that hold instances, given a file, a folder or a pattern."""
 
-from collections.abc import Callable
 from glob import glob
 from pathlib import Path
 
 from rhumbline.errors import InputError
-from rhumbline.formats import DATASET_SUFFIX, INSTANCE_READERS
+from rhumbline.files import DATASET_SUFFIX, all_formats, reader_suffixes
 from rhumbline.formats.best_known import BEST_KNOWN_FILES
-from rhumbline.formats.jsplib import is_job_shop_file
-from rhumbline.formats.jsplib_json import is_job_shop_json
 from rhumbline.formats.safe_io import error_reason
 
-SUFFIXES = (*INSTANCE_READERS, DATASET_SUFFIX)
-# JSPLIB's files and our own have these suffixes; so has much else, so their content decides.
-CONTENT_CHECKS: dict[str, Callable[[Path], bool]] = {
-    ".txt": is_job_shop_file,
-    ".json": is_job_shop_json,
-}
 WILDCARDS = "*?["
 
 
@@ -35,7 +26,7 @@ def find_files_at(place: str | Path) -> list[Path]:
     if path.is_dir():
         found = files_of_folder(path)
         if not found:
-            known = ", ".join((*SUFFIXES, ".txt"))
+            known = ", ".join(known_suffixes())
             expected = f"expected names that end in {known}"
             raise InputError(f"{path}: no file in this folder holds instances; {expected}")
         return found
@@ -80,9 +71,19 @@ def holds_instances(file: Path) -> bool:
     if not file.is_file() or not file.stat().st_size:
         return False
     suffix = file.suffix.lower()
-    if suffix not in CONTENT_CHECKS:
-        return suffix in SUFFIXES
+    checks = [formats.content_checks.get(suffix) for formats in all_formats()]
+    content_checks = [check for check in checks if check]
+    if not content_checks:
+        return suffix == DATASET_SUFFIX or suffix in reader_suffixes()
     try:
-        return CONTENT_CHECKS[suffix](file)
+        return any(check(file) for check in content_checks)
     except InputError:  # such as a binary file named .txt
         return False
+
+
+def known_suffixes() -> list[str]:
+    """Return the suffixes that files of instances have, also those that much else has."""
+    suffixes = dict.fromkeys([*reader_suffixes(), DATASET_SUFFIX])
+    for formats in all_formats():
+        suffixes |= dict.fromkeys(formats.content_checks)
+    return list(suffixes)

@@ -1,42 +1,32 @@
 """Initial plans: solution files (.tour, .sol, .sched), `rhumb solve --json` results, or objects."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rhumbline.domain import Domain
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats import AnyInstance, AnyPlan
-from rhumbline.formats.jsplib import read_schedule
 from rhumbline.formats.safe_io import read_bytes
-from rhumbline.formats.tsplib import read_tour
-from rhumbline.formats.vrplib import read_sol
-from rhumbline.problems.cvrp import Routes
-from rhumbline.problems.jssp import Schedule
-from rhumbline.problems.tsp import Tour, TSPInstance
+from rhumbline.problems import Plan
 
-GivenPlan = str | Path | AnyPlan
+GivenPlan = str | Path | Plan
 # Results by the name of their instance: the line, if it is known, and the JSON object.
 ResultsByName = dict[str, list[tuple[int | None, dict[str, Any]]]]
 
-# Problem and reader by suffix of the file name.
-PLAN_READERS: dict[str, tuple[str, Callable[[Path, Any], AnyPlan]]] = {
-    ".tour": ("tsp", read_tour),
-    ".sol": ("cvrp", read_sol),
-    ".sched": ("jssp", read_schedule),
-}
 RESULT_SUFFIXES = (".json", ".jsonl")
 
 
 def plans_for(
     instances: Sequence[Any], given: GivenPlan | Sequence[GivenPlan | None] | None
-) -> list[AnyPlan | None]:
+) -> list[Plan | None]:
     """Return the checked plan of each instance, or None.
 
     A list has one entry for each instance. A single plan is for a single instance.
     """
     count = len(instances)
-    plans: list[AnyPlan | None] = [None] * count
+    plans: list[Plan | None] = [None] * count
     if given is None:
         return plans
     each: Sequence[Any] = [given]
@@ -54,14 +44,14 @@ def plans_for(
     return plans
 
 
-def match_plan_files(instances: Sequence[Any], paths: Sequence[Path]) -> list[AnyPlan | None]:
+def match_plan_files(instances: Sequence[Any], paths: Sequence[Path]) -> list[Plan | None]:
     """Return the plan that one of the files has for each instance, or None.
 
     A file with results names its instances. Any other file belongs to the only instance, or to the
     one whose name it has, perhaps with more behind a dot: kroA100.tour, kroA100.opt.tour. A file
     that belongs to no instance is an error, and so is a second plan for an instance.
     """
-    plans: list[AnyPlan | None] = [None] * len(instances)
+    plans: list[Plan | None] = [None] * len(instances)
     for path in paths:
         results = read_plan_results(path) if path.suffix.lower() in RESULT_SUFFIXES else None
         for place in places_for_file(instances, path, results):
@@ -103,11 +93,11 @@ def first_names(names: Sequence[str], limit: int = 3) -> str:
     return ", ".join(shown)
 
 
-def resolve_plan(given: GivenPlan, instance: Any) -> AnyPlan:
+def resolve_plan(given: GivenPlan, instance: Any) -> Plan:
     """Return a plan for an instance, read if it is a path; raise unless it is feasible."""
     if isinstance(given, str | Path):
         return read_plan(Path(given), instance)
-    if type(given) is not PLAN_TYPES[instance.problem]:
+    if type(given) is not DOMAINS[instance.problem].plan:
         kind = type(given).__name__
         raise InputError(f"{instance.name}: a {kind} is no plan for a {instance.problem}")
     try:
@@ -117,45 +107,34 @@ def resolve_plan(given: GivenPlan, instance: Any) -> AnyPlan:
     return given
 
 
-def read_plan(path: Path, instance: AnyInstance) -> AnyPlan:
+def read_plan(path: Path, instance: Any) -> Plan:
     """Read the plan of a file, which must be feasible for the instance."""
     suffix = path.suffix.lower()
     if suffix in RESULT_SUFFIXES:
         return pick_plan(path, read_plan_results(path), instance)
-    if suffix not in PLAN_READERS:
-        known = ", ".join([*PLAN_READERS, *RESULT_SUFFIXES])
+    reader = DOMAINS[instance.problem].files.read_plan
+    if reader and suffix == DOMAINS[instance.problem].files.plan_suffix:
+        return reader(path, instance)
+    by_suffix = plan_domains()
+    if suffix not in by_suffix:
+        known = ", ".join([*by_suffix, *RESULT_SUFFIXES])
         message = f"a plan cannot be read from '{suffix}' files, expected one of {known}"
         raise InputError.at(path, None, message)
-    problem, reader = PLAN_READERS[suffix]
-    if suffix == ".tour":
-        check_tour_name(path, instance.name)
-    if problem != instance.problem:
-        message = f"holds a plan for {problem}, but {instance.name} is a {instance.problem}"
-        raise InputError.at(path, None, message)
-    return reader(path, instance)
+    problem = by_suffix[suffix].name
+    message = f"holds a plan for {problem}, but {instance.name} is a {instance.problem}"
+    raise InputError.at(path, None, message)
 
 
-def check_tour_name(path: Path, name: str) -> None:
-    """Raise if a tour names another instance: any tour of the same size would be feasible.
-
-    Tours are named kroA100, kroA100.tour or kroA100.opt.tour. An instance made from an array has no
-    name to compare.
-    """
-    wanted = name.split(".", maxsplit=1)[0]
-    text = read_bytes(path).decode("utf-8", errors="replace")
-    for number, line in enumerate(text.splitlines(), 1):
-        key, _, value = line.partition(":")
-        if key.strip().upper() != "NAME":
-            continue
-        found = value.strip().split(".")[0]
-        is_other = found.lower() != wanted.lower()
-        if found and is_other and not name.startswith("array"):
-            advice = "if it fits all the same, take out this line"
-            message = f"is a tour of {found}, not of {name}; {advice}"
-            raise InputError.at(path, number, message)
+def plan_domains() -> dict[str, Domain]:
+    """Return the domains whose plans have files of their own, by the suffix of these files."""
+    found: dict[str, Domain] = {}
+    for _, domain in DOMAINS.working():
+        if domain.files.read_plan:
+            found.setdefault(domain.files.plan_suffix, domain)
+    return found
 
 
-def pick_plan(path: Path, results: ResultsByName, instance: Any) -> AnyPlan:
+def pick_plan(path: Path, results: ResultsByName, instance: Any) -> Plan:
     """Return the plan that a file of results has for an instance."""
     wanted = instance.problem
     for line, result in results.get(instance.name, ()):
@@ -229,51 +208,19 @@ def check_result(path: Path, line: int | None, result: Any) -> dict[str, Any]:
     return result
 
 
-def parse_plan(path: Path, line: int | None, numbers: Any, instance: Any) -> AnyPlan:
+def parse_plan(path: Path, line: int | None, numbers: Any, instance: Any) -> Plan:
     """Return a feasible plan from the numbers that its file uses."""
+    domain = DOMAINS[instance.problem]
+    parse = domain.files.parse_plan
+    if parse is None:
+        domain.refuse("a plan from a result")
     try:
-        plan = PARSERS[instance.problem](numbers, instance)
+        plan = parse(numbers, instance)
         plan.check(instance)
     except (TypeError, ValueError, KeyError) as error:
-        is_flat = instance.problem == "tsp"
-        what = "a list of whole numbers" if is_flat else "a list of lists of whole numbers"
-        expected = f"expected {what} that the instance knows"
+        expected = f"expected {domain.files.plan_form} that the instance knows"
         message = f'"plan" is no plan for {instance.name}, {expected}'
         raise InputError.at(path, line, message) from error
     except Infeasible as error:
         raise InputError.at(path, line, f"is no plan for {error}") from error
     return plan
-
-
-def parse_tour(numbers: Any, instance: TSPInstance) -> Tour:
-    """Return a tour from the file's own node numbers."""
-    numbered = enumerate(instance.node_numbers)
-    city_of = {number: index for index, number in numbered}
-    order = tuple(city_of[number] for number in numbers)
-    return Tour(order)
-
-
-def parse_routes(numbers: Any, _: Any) -> Routes:
-    """Return routes from lists of customers; empty ones are left out."""
-    return Routes(tuple(row for row in integer_lists(numbers) if row))
-
-
-def parse_schedule(numbers: Any, _: Any) -> Schedule:
-    """Return a schedule from the start times of each job."""
-    return Schedule(integer_lists(numbers))
-
-
-def integer_lists(numbers: Any) -> tuple[tuple[int, ...], ...]:
-    """Return lists of whole numbers as tuples; raise `TypeError` unless they are such."""
-    rows = tuple(tuple(row) for row in numbers)
-    if any(type(x) is not int for row in rows for x in row):
-        raise TypeError("not a whole number")
-    return rows
-
-
-PLAN_TYPES: dict[str, type[AnyPlan]] = {"tsp": Tour, "cvrp": Routes, "jssp": Schedule}
-PARSERS: dict[str, Callable[[Any, Any], AnyPlan]] = {
-    "tsp": parse_tour,
-    "cvrp": parse_routes,
-    "jssp": parse_schedule,
-}

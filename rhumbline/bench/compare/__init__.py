@@ -2,31 +2,24 @@
 
 A comparison needs no suite file: sets, methods and budgets are named on the command line. Its
 results are lines like those of every suite, so that `rhumb report` reads them. Methods of one
-budget are compared in pairs, over the instances that both have solved.
+budget are compared in pairs, over the instances that both have solved (`tables.py`).
 """
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from math import inf, sqrt
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Float
 
-from rhumbline.api import find_device, load_policies, make_tasks
 from rhumbline.bench import provenance
 from rhumbline.bench.instance_sets import InstanceSet
 from rhumbline.bench.methods import BenchOptions, SearchRunner, make_search_runner
-from rhumbline.bench.report import NORMAL_95, duration_text, markdown_table, mean_cost_text
 from rhumbline.bench.results import (
     Origin,
-    Result,
     Warn,
-    group_results,
     lock_results,
     refuse_packed,
     resume,
@@ -40,8 +33,9 @@ from rhumbline.bench.runner import (
     run_jobs,
 )
 from rhumbline.bench.suite import Method
-from rhumbline.checkpoint import DEFAULT_CHECKPOINTS, find_checkpoint, read_tensor_file
+from rhumbline.checkpoint import find_checkpoint, read_tensor_file
 from rhumbline.errors import InputError
+from rhumbline.pipeline import find_device, load_policy, make_tasks
 from rhumbline.search.strategies import default_strategy_for_task, parse_settings
 
 DEFAULT = "default"  # the strategy that `rhumb solve` takes
@@ -56,6 +50,8 @@ class Comparison:
     policies: tuple[str, ...] = ("",)  # shipped names or paths; "" is the default of the problem
     attempts: tuple[int, ...] = ()  # for each instance
     seconds: tuple[float, ...] = ()  # for each instance; instances solved together share the sum
+    solvers: tuple[str, ...] = ("",)  # that continue after the search; "" is none
+    polish: bool = False
     augment: int = 1
     together: int = 0  # instances solved at once; 0 is what memory allows, on a CPU 8
     seeds: tuple[int, ...] = (0,)
@@ -63,6 +59,7 @@ class Comparison:
     def __post_init__(self) -> None:
         refuse_repeated("--search", self.strategies)
         refuse_repeated("--policy", self.policies)
+        refuse_repeated("--then", self.solvers)
         refuse_repeated("--attempts", self.attempts)
         refuse_repeated("--seconds", self.seconds)
         refuse_repeated("--seeds", self.seeds)
@@ -77,25 +74,28 @@ class Comparison:
         budgets += [{"seconds": seconds} for seconds in self.seconds]
         budgets = budgets or [{"attempts": DEFAULT_ATTEMPTS}]
         return [
-            self.make_method(strategy, policy, budget)
+            self.make_method(strategy, policy, {**budget, "then": solver})
             for budget in budgets
             for strategy in self.strategies
             for policy in self.policies
+            for solver in self.solvers
         ]
 
-    def make_method(self, text: str, policy: str, budget: dict[str, Any]) -> Method:
-        """Return the method of a strategy with settings, a policy and a budget."""
+    def make_method(self, text: str, policy: str, options: dict[str, Any]) -> Method:
+        """Return the method of a strategy with settings, a policy, a budget and a solver."""
         strategy, *settings = text.split("+")
         method = Method(
             name=text,
             strategy=strategy,
             policy=policy,
             settings=parse_settings(settings),
+            polish=self.polish,
             augment=self.augment,
             together=self.together,
-            **budget,
+            **options,
         )
         parts = [text, policy, method.budget_text, f"{self.augment} copies" * (self.augment > 1)]
+        parts += ["polish" * self.polish, f"then {method.then}" * bool(method.then)]
         return replace(method, name=", ".join(filter(None, parts)))
 
 
@@ -143,7 +143,7 @@ def prepare_comparison(
             problem = instances.spec.problem
             runner = make_search_runner(method, problem, options)
             checkpoint = method.policy.replace("{problem}", problem)
-            digest = weights_digest(checkpoint or DEFAULT_CHECKPOINTS[problem], problem)
+            digest = weights_digest(checkpoint or None, problem)
             runner.solver += f" (weights {digest})"
             runner.check(smallest_instance(instances))
             pairs.append(MethodOnSet(method, instances, runner))
@@ -163,7 +163,7 @@ def resolve_default(method: Method, instances: InstanceSet, options: BenchOption
     name = method.policy.replace("{problem}", smallest.problem)
     tasks = make_tasks(
         [smallest],
-        load_policies([smallest], name or None),
+        {smallest.problem: load_policy(name or None, smallest.problem)},
         seed=0,
         device=find_device(options.device),
         engine=options.engine,
@@ -172,7 +172,7 @@ def resolve_default(method: Method, instances: InstanceSet, options: BenchOption
     return replace(method, strategy=default_strategy_for_task(task))
 
 
-def weights_digest(name: str, problem: str) -> str:
+def weights_digest(name: str | None, problem: str) -> str:
     """Return a digest of the weights of a checkpoint alone, whatever its header says."""
     path = find_checkpoint(name, problem)
     tensors, _ = read_tensor_file(path)
@@ -201,150 +201,3 @@ def compile_kernels(pairs: Sequence[MethodOnSet]) -> None:
     for pair in pairs:
         assert isinstance(pair.runner, SearchRunner)
         pair.runner.warm_up(pair.instance_set.instances[: pair.runner.together], 0)
-
-
-# --- tables
-
-
-@dataclass(frozen=True)
-class MeanDifference:
-    """A mean over instances in percent, with half its 95 % interval."""
-
-    mean: float
-    half: float  # infinite for one instance, of which there is no interval
-    count: int
-
-    def __str__(self) -> str:
-        mean = f"{self.mean:+.4f}"
-        if self.count < 2:
-            return mean
-        return f"{mean} ± {self.half:.4f}"
-
-    @property
-    def verdict(self) -> str:
-        """Whether zero is outside the interval, in words."""
-        if self.count < 2:
-            return "one instance has no interval"
-        if abs(self.mean) <= self.half:
-            return "no significant difference"
-        return "significantly better" if self.mean < 0 else "significantly worse"
-
-
-def mean_difference(percents: Float[np.ndarray, "I"]) -> MeanDifference:
-    """Return the mean of these percentages and its interval."""
-    count = len(percents)
-    mean = float(percents.mean())
-    if count < 2:
-        return MeanDifference(mean, inf, count)
-    deviation = float(percents.std(ddof=1))
-    half = NORMAL_95 * deviation / sqrt(count)
-    return MeanDifference(mean, half, count)
-
-
-def paired_difference(ours: dict[str, float], theirs: dict[str, float]) -> MeanDifference | None:
-    """Return how much more the first costs in percent, over the instances that both have."""
-    common = [name for name in ours if theirs.get(name)]
-    if not common:
-        return None
-    ratios = np.array([ours[name] / theirs[name] for name in common])
-    return mean_difference(100.0 * (ratios - 1.0))
-
-
-def costs_by_instance(results: Sequence[Result]) -> dict[str, float]:
-    """Return the cost of each instance, averaged over seeds; instances without a plan lack."""
-    found: dict[str, list[float]] = {}
-    for result in results:
-        if result.cost is not None:
-            costs = found.setdefault(result.instance, [])
-            costs.append(result.cost)
-    means: dict[str, float] = {}
-    for name, costs in found.items():
-        means[name] = float(np.mean(costs))
-    return means
-
-
-def known_costs(results: Sequence[Result]) -> tuple[dict[str, float], str]:
-    """Return the costs that gaps are to: references if all instances have one, else the best."""
-    references = {r.instance: r.reference for r in results if r.reference}
-    if all(r.instance in references for r in results):
-        return references, "the reference"
-    best: dict[str, float] = {}
-    for result in results:
-        if result.cost is not None:
-            best[result.instance] = min(result.cost, best.get(result.instance, inf))
-    return best, "the best of these rows"
-
-
-def comparison_tables(results: Sequence[Result]) -> str:
-    """Return a table for each set in Markdown, and sentences on the paired differences."""
-    parts = list[str]()
-    for name, mine in group_results(results, lambda result: result.set).items():
-        parts += [f"### {name}", comparison_table(mine)]
-        notes = difference_notes(mine)
-        if notes:
-            parts.append("\n".join(notes))
-    return "\n\n".join(parts)
-
-
-def comparison_table(results: Sequence[Result]) -> str:
-    """Return the methods on one set: gaps, paired differences, and what they took."""
-    known, title = known_costs(results)
-    lines = [
-        [
-            "method",
-            "n",
-            "mean cost",
-            f"gap to {title}, %",
-            "difference to the first, %",
-            "attempts",
-            "time / instance",
-        ]
-    ]
-    lines += [comparison_row(some, first, known) for some, first in with_first(results)]
-    return markdown_table(lines)
-
-
-def comparison_row(
-    some: Sequence[Result], first: Sequence[Result], known: dict[str, float]
-) -> list[str]:
-    """Return the cells of one method."""
-    costs = costs_by_instance(some)
-    gap = paired_difference(costs, known)
-    difference = None if first is some else paired_difference(costs, costs_by_instance(first))
-    attempts = [result.attempts for result in some if result.attempts is not None]
-    seconds = sum(result.seconds / result.together for result in some) / len(some)
-    return [
-        some[0].method,
-        f"{len(costs):,}",
-        mean_cost_text(float(np.mean(list(costs.values()))) if costs else None),
-        str(gap or "-"),
-        str(difference or ""),
-        f"{np.mean(attempts):,.0f}" if attempts else "",
-        duration_text(seconds),
-    ]
-
-
-def with_first(results: Sequence[Result]) -> Iterator[tuple[list[Result], list[Result]]]:
-    """Yield the results of each method, and those of the first method with the same budget."""
-    firsts: dict[str, list[Result]] = {}
-    methods = group_results(results, lambda result: result.method)
-    for some in methods.values():
-        budget = some[0].budget
-        first = firsts.setdefault(budget, some)
-        yield some, first
-
-
-def difference_notes(results: Sequence[Result]) -> list[str]:
-    """Return a sentence for each paired difference: whether it is significant."""
-    notes = list[str]()
-    for some, first in with_first(results):
-        if first is some:
-            continue
-        difference = paired_difference(costs_by_instance(some), costs_by_instance(first))
-        if difference is not None:
-            facts = f"{difference} %, n = {difference.count}"
-            notes.append(
-                f"- {some[0].method}, compared with {first[0].method}: "
-                f"{difference.verdict} ({facts})"
-            )
-    return notes

@@ -1,0 +1,429 @@
+"""From instances to verified plans: the one loop behind `solve`, `rhumb solve` and `rhumb bench`.
+
+`solve_groups` first refuses what cannot work, then solves one group of equal instances after the
+other. Callers read the results and may listen to what happens in between.
+"""
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
+from rhumbline.decoding import EngineName
+from rhumbline.domains import find_policy_family
+from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
+from rhumbline.policies import Policy
+from rhumbline.problems import Plan, Problem
+from rhumbline.problems.symmetry import symmetric_copies
+from rhumbline.search.after_search import AfterSearch, Improvement, run_warm_up, solve_task
+from rhumbline.search.driver import Budget, Progress, collect_solutions
+from rhumbline.search.solution import Solution
+from rhumbline.search.strategies import (
+    build_strategy,
+    default_strategy,
+    default_strategy_for_task,
+    possible_defaults,
+    strategy_class,
+)
+from rhumbline.search.strategy import Strategy, as_strategy, check_strategy_needs, engine_for
+from rhumbline.search.task import Task, make_task
+
+DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
+
+# Numbers in the largest tables of a group (distances, actions of a generation). This keeps the
+# memory of a group within about a gigabyte.
+MAX_GROUP_ELEMENTS = 1 << 26
+
+AnyPolicy = Policy[Any, Any, Any]
+
+
+class WrongSettings(InputError):
+    """Settings that the default strategy does not accept."""
+
+
+@dataclass(frozen=True)
+class SolveRequest:
+    """How to solve instances, whatever they are.
+
+    Without `strategy` each group gets the default for its policy and its engine, or the first one
+    of the defaults that accepts the `settings`. `warm_start` has a plan or None for each instance,
+    or is empty.
+    """
+
+    budget: Budget = DEFAULT_BUDGET
+    strategy: Strategy[Any] | str | None = None
+    settings: tuple[str, ...] = ()  # FIELD=VALUE, of a strategy that is not given as an object
+    policy: str | Path | AnyPolicy | None = None
+    seed: int = 0
+    device: str = "auto"
+    engine: EngineName = "auto"
+    augment: int = 1
+    after: AfterSearch = field(default_factory=AfterSearch)
+    warm_start: Sequence[Plan | None] = ()
+    warm_up: bool = True  # whether a GPU compiles its kernels before the seconds count
+
+
+@dataclass(frozen=True)
+class LoadedPolicy:
+    """A policy with its name and, if it comes from a checkpoint, how it was trained."""
+
+    policy: AnyPolicy
+    name: str
+    facts: TrainingFacts | None = None
+
+
+@dataclass(frozen=True)
+class GroupRun:
+    """A group that is about to be solved, and with what."""
+
+    places: tuple[int, ...]  # in the caller's list
+    task: Task
+    strategy_name: str
+    strategy: Strategy[Any]
+    policy: LoadedPolicy
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """What the search of a group has found: a solution for each instance, in their order.
+
+    After Ctrl-C there may be no solutions, and no other group follows.
+    """
+
+    run: GroupRun
+    solutions: list[Solution]
+    interrupted: bool
+
+    def by_place(self) -> dict[int, Solution]:
+        """Return the solutions by the places of their instances in the caller's list."""
+        return dict(zip(self.run.places, self.solutions, strict=False))
+
+
+class Listener:
+    """What a caller may hear while groups are solved; nothing is done by default."""
+
+    @property
+    def hears_improvements(self) -> bool:
+        """Whether to call `improved`: each plan is decoded and priced on the host for it."""
+        return False
+
+    def group_started(self, run: GroupRun) -> None:
+        """Hear that the search of a group begins."""
+
+    def progress(self, progress: Progress) -> None:
+        """Hear of a step of the search, or of a phase after it."""
+
+    def improved(self, found: Improvement) -> None:
+        """Hear of a plan that is better than all before; only if `hears_improvements`."""
+
+    def note(self, line: str) -> None:
+        """Hear what a user should know."""
+
+    def group_ended(self, run: GroupRun) -> None:
+        """Hear that the search of a group is over, also if it failed."""
+
+
+def solve_groups(
+    instances: Sequence[Any], request: SolveRequest, listener: Listener | None = None
+) -> Iterator[GroupResult]:
+    """Return an iterator that solves one group after the other.
+
+    What cannot work is refused here or, if it needs a task, before the first search. Ctrl-C ends a
+    search and keeps what it has found; that result is the last one.
+    """
+    strategy = resolve_strategy(request.strategy, request.settings)
+    device = find_device(request.device)
+    policies = load_policies(instances, request.policy)
+    for loaded in policies.values():
+        request.after.check(rules_of(loaded.policy).name, request.budget)
+        if strategy is None:
+            first_strategy_accepting(request.settings, possible_defaults(loaded.policy))
+    tasks = make_tasks(
+        instances,
+        {problem: loaded.policy for problem, loaded in policies.items()},
+        seed=request.seed,
+        device=device,
+        engine=request.engine,
+        augment=request.augment,
+        strategy=strategy,
+    )
+    runs = make_runs(tasks, request, strategy, policies)
+    return solve_runs(runs, request, listener or Listener())
+
+
+def make_runs(
+    tasks: Iterator[tuple["Group", Task]],
+    request: SolveRequest,
+    strategy: Strategy[Any] | None,
+    policies: Mapping[str, LoadedPolicy],
+) -> Iterator[GroupRun]:
+    """Yield each group with its strategy, which may depend on its task."""
+    for group, task in tasks:
+        if strategy is None:
+            name, chosen = choose_default(request.settings, task)
+        else:
+            given = request.strategy
+            name = given if isinstance(given, str) else type(given).__name__
+            chosen = strategy
+        policy = policies[task.problem.solves]
+        yield GroupRun(group.places, task, name, chosen, policy)
+
+
+def solve_runs(
+    runs: Iterator[GroupRun], request: SolveRequest, listener: Listener
+) -> Iterator[GroupResult]:
+    """Yield the result of each group, until one is interrupted."""
+    after = request.after
+    if listener.hears_improvements:
+        after = replace(after, improved=listener.improved)
+    for run in runs:
+        listener.group_started(run)
+        start_time = time.monotonic()
+        try:
+            if request.warm_up:
+                warm_up_gpu(run, request.budget)
+            solutions, interrupted = solve_task(
+                run.strategy,
+                run.task,
+                request.budget,
+                listener.progress,
+                after,
+                warm_starts_of(run, request),
+            )
+        except KeyboardInterrupt:  # it came after the search, while plans were being checked
+            solutions = collect_solutions(run.task, time.monotonic() - start_time, ())
+            interrupted = True
+        finally:
+            listener.group_ended(run)
+        result = GroupResult(run, solutions, interrupted)
+        if not (solutions or interrupted):
+            raise Infeasible("the search ended without a plan")
+        if not interrupted:
+            note_early_end(result, request.budget, listener)
+        yield result
+        if interrupted:
+            return
+
+
+def warm_up_gpu(run: GroupRun, budget: Budget) -> None:
+    """Let a GPU compile its kernels, if there are seconds that would count in the meantime."""
+    if budget.seconds and run.task.device.type == "cuda":
+        run_warm_up(run.strategy, run.task, budget)
+
+
+def warm_starts_of(run: GroupRun, request: SolveRequest) -> list[Plan | None]:
+    """Return the plans that the instances of a group start from; none if there are none at all."""
+    if not request.warm_start:
+        return []
+    return [request.warm_start[place] for place in run.places]
+
+
+def note_early_end(result: GroupResult, budget: Budget, listener: Listener) -> None:
+    """Say so if a strategy ended by itself, before its attempts were spent."""
+    run = result.run
+    attempts = result.solutions[0].attempts
+    if run.strategy.finite and attempts != budget.attempts:
+        noun = "attempt" if attempts == 1 else "attempts"
+        limit = f" of {budget.attempts:,}" if budget.attempts else ""
+        listener.note(
+            f"{run.strategy_name} ended by itself after {attempts:,} {noun}{limit}: "
+            "it repeats nothing"
+        )
+
+
+# --- what a request means
+
+
+def budget_or_default(attempts: int | None, seconds: int | float | None) -> Budget:
+    """Return the budget of a user, or the default where none was given."""
+    if attempts is None and seconds is None:
+        return DEFAULT_BUDGET
+    return Budget(attempts, seconds)
+
+
+def find_device(name: str) -> torch.device:
+    """Return the device a user means; `auto` is a GPU if there is one."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f"device '{name}' is not known; use auto, cpu or cuda")
+    if name == "cpu":
+        return torch.device("cpu")
+    has_gpu = torch.cuda.is_available()
+    if name == "cuda" and not has_gpu:
+        missing = "device 'cuda' was asked for, but torch sees no NVIDIA GPU"
+        raise MissingExtra(f"{missing}; use --device cpu (or auto)")
+    return torch.device("cuda" if has_gpu else "cpu")
+
+
+def resolve_strategy(
+    strategy: Strategy[Any] | str | None, settings: Sequence[str] = ()
+) -> Strategy[Any] | None:
+    """Return the strategy of a name with its settings, or the one given, if any."""
+    if isinstance(strategy, str):
+        return build_strategy(strategy, settings)
+    return None if strategy is None else as_strategy(strategy)
+
+
+def choose_default(settings: Sequence[str], task: Task) -> tuple[str, Strategy[Any]]:
+    """Return the default strategy of a task that accepts the settings: its name and the object."""
+    names = [default_strategy_for_task(task), default_strategy(task.policy)]
+    return first_strategy_accepting(settings, names)
+
+
+def first_strategy_accepting(
+    settings: Sequence[str], names: Sequence[str]
+) -> tuple[str, Strategy[Any]]:
+    """Return the first of some strategies that accepts the settings: its name and the object.
+
+    If none does, raise the error of the first one that has these fields, or else of the very first.
+    """
+    errors: dict[str, InputError] = {}
+    for name in names:
+        try:
+            return name, build_strategy(name, settings)
+        except InputError as error:
+            errors[name] = error
+    wanted = {text.partition("=")[0].strip() for text in settings}
+    for name in names:
+        known = {one.name for one in fields(strategy_class(name))}
+        if wanted <= known:
+            raise WrongSettings(str(errors[name])) from errors[name]
+    raise WrongSettings(str(errors[names[0]])) from errors[names[0]]
+
+
+# --- policies
+
+
+def load_policy(name: str | None, problem: str) -> AnyPolicy:
+    """Load the policy a user means; refuse one that was trained for another problem."""
+    return load_policy_with_facts(name, problem).policy
+
+
+def load_policy_with_facts(name: str | None, problem: str) -> LoadedPolicy:
+    """Load the same policy together with its name and its training facts."""
+    path = find_checkpoint(name, problem)
+    policy, facts = load_with_facts(path)
+    if rules_of(policy).solves != problem:
+        trained = f"checkpoint {path.name} was trained for '{facts.problem}'"
+        raise CheckpointError(f"{trained}; these are '{problem}' instances")
+    return LoadedPolicy(policy, name or path.stem, facts)
+
+
+def load_policies(
+    instances: Sequence[Any], policy: str | Path | AnyPolicy | None
+) -> dict[str, LoadedPolicy]:
+    """Return the policy for each problem among the instances, in order of first appearance.
+
+    `policy` is a name, a path, None for the defaults, or a policy, which is returned as it is.
+    """
+    problems = list(dict.fromkeys(instance.problem for instance in instances))
+    if isinstance(policy, str | Path | None):
+        name = str(policy) if policy else None
+        return {problem: load_policy_with_facts(name, problem) for problem in problems}
+    solves = rules_of(policy).solves
+    for problem in problems:
+        if problem != solves:
+            trained = f"the policy was trained for '{policy.problem}'"
+            raise CheckpointError(f"{trained}; there are '{problem}' instances")
+    return {solves: LoadedPolicy(policy, policy.problem)}
+
+
+def rules_of(policy: AnyPolicy) -> Problem[Any, Any]:
+    """Return the rules that a policy plays by."""
+    _, family = find_policy_family(policy.problem)
+    return family.rules
+
+
+# --- groups
+
+
+@dataclass(frozen=True)
+class Group:
+    """Instances of one shape that are solved together, with their places in the caller's list."""
+
+    places: tuple[int, ...]
+    instances: tuple[Any, ...]
+
+
+def group_instances(instances: Sequence[Any], copies: int = 1) -> list[Group]:
+    """Group instances by problem and shape, in order of first appearance.
+
+    No group is larger than memory allows for its `copies` symmetric copies. If a shape needs
+    several groups, they have about one size: a small rest would leave a GPU idle.
+    """
+    places_by_shape: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
+    for place, instance in enumerate(instances):
+        shape = instance.problem, instance.shape
+        places_by_shape[shape].append(place)
+    groups: list[Group] = []
+    for places in places_by_shape.values():
+        size = max(instances[place].size for place in places)
+        for piece in split_evenly(places, max_group_length(size, copies)):
+            members = tuple(instances[place] for place in piece)
+            groups.append(Group(tuple(piece), members))
+    return groups
+
+
+def max_group_length(size: int, copies: int) -> int:
+    """Return how many instances of a size, each in several symmetric copies, memory allows."""
+    elements = 16 * min(size, 200) * size
+    return max(1, MAX_GROUP_ELEMENTS // (elements * max(1, copies)))
+
+
+def split_evenly(places: Sequence[int], max_length: int) -> Iterator[Sequence[int]]:
+    """Yield pieces of about one length, none longer than `max_length`."""
+    total = len(places)
+    count = math.ceil(total / max_length)
+    bounds = [total * piece // count for piece in range(count + 1)]
+    for start, end in pairwise(bounds):
+        yield places[start:end]
+
+
+def make_tasks(
+    instances: Sequence[Any],
+    policies: Mapping[str, AnyPolicy],
+    *,
+    seed: int,
+    device: torch.device,
+    engine: EngineName,
+    augment: int = 1,
+    strategy: Any = None,
+) -> Iterator[tuple[Group, Task]]:
+    """Yield each group with its task, on an engine that the strategy supports.
+
+    Instances are encoded when their group is due. What one of several groups does not support is
+    refused before the first one: the largest instance of each problem is tried.
+    """
+
+    def make_group_task(members: Sequence[Any]) -> Task:
+        first = members[0]
+        policy = policies[first.problem]
+        return make_task(
+            rules_of(policy),
+            policy,
+            members,
+            seed=seed,
+            device=device,
+            engine=engine_for(strategy, engine, device, first.size),
+            augment=augment,
+        )
+
+    groups = group_instances(instances, augment)
+    if len(groups) > 1:
+        by_size = sorted(instances, key=lambda instance: instance.size)
+        for instance in {instance.problem: instance for instance in by_size}.values():
+            if strategy is not None or engine != "auto":
+                task = make_group_task([instance])
+                if strategy is not None:
+                    check_strategy_needs(strategy, task)
+            else:
+                batch = rules_of(policies[instance.problem]).collate([instance])
+                symmetric_copies(batch, augment)
+    for group in groups:
+        yield group, make_group_task(group.instances)

@@ -1,0 +1,29 @@
+"""JSSP instances from mappings, as users give them to `rhumbline.solve`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rhumbline.errors import InputError
+from rhumbline.problems.jssp.instance import JSSPInstance, jssp_from_arrays
+
+NEEDED_KEYS = {"durations", "machines"}
+OPTIONAL_KEYS = {"name", "machine_count", "first_machine"}
+
+
+def jssp_from_python(source: Any) -> list[JSSPInstance] | None:
+    """Return the instance of a mapping with rows of durations and machines."""
+    if not isinstance(source, Mapping):
+        return None
+    facts: Mapping[str, Any] = source
+    keys = set(facts)
+    if not NEEDED_KEYS <= keys <= NEEDED_KEYS | OPTIONAL_KEYS:
+        return None
+    numbers: dict[str, int | None] = {}
+    for key in ("machine_count", "first_machine"):
+        value = facts.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | None):
+            raise InputError(f"{key} is {value!r}, expected a whole number")
+        numbers[key] = value
+    name = str(facts.get("name", "arrays"))
+    durations = facts["durations"]
+    return [jssp_from_arrays(durations, facts["machines"], name, **numbers)]

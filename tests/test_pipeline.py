@@ -1,0 +1,160 @@
+"""The solve loop: what is refused, what a listener hears, and how a run ends."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+
+from rhumbline import pipeline
+from rhumbline.errors import InputError
+from rhumbline.inputs import instances_from
+from rhumbline.pipeline import Listener, SolveRequest, WrongSettings, solve_groups
+from rhumbline.search import driver
+from rhumbline.search import task as tasks
+from rhumbline.search.after_search import AfterSearch
+from rhumbline.search.driver import Budget
+from rhumbline.search.strategies.greedy_sampling import Sampling
+
+RNG = np.random.default_rng(5)
+SMALL = RNG.random((2, 5, 2))
+LARGE = RNG.random((1, 8, 2))
+
+
+@dataclass
+class Recorder(Listener):
+    """Writes down what it hears."""
+
+    heard: list[str] = field(default_factory=list)
+    wants_improvements: bool = False
+
+    @property
+    def hears_improvements(self) -> bool:
+        return self.wants_improvements
+
+    def group_started(self, run) -> None:
+        self.heard.append(f"started {run.places} {run.strategy_name}")
+
+    def progress(self, progress) -> None:
+        self.heard.append(f"progress {progress.attempts}")
+
+    def improved(self, found) -> None:
+        self.heard.append(f"improved {found.phase}")
+
+    def note(self, line: str) -> None:
+        self.heard.append(line)
+
+    def group_ended(self, run) -> None:
+        self.heard.append(f"ended {run.places}")
+
+
+def request_for(policy, **options) -> SolveRequest:
+    options = {"budget": Budget(6), "strategy": Sampling(population=4)} | options
+    return SolveRequest(policy=policy, device="cpu", **options)
+
+
+def test_groups_are_solved_one_after_the_other(policy) -> None:
+    """A listener hears of each group before its result arrives."""
+    instances = instances_from([*SMALL, *LARGE])
+    recorder = Recorder()
+    results = solve_groups(instances, request_for(policy), recorder)
+    assert recorder.heard == []  # it has only been checked
+    first = next(results)
+    assert recorder.heard == ["started (0, 1) Sampling", "progress 4", "progress 6", "ended (0, 1)"]
+    assert list(first.by_place()) == [0, 1]
+    (second,) = results
+    assert list(second.by_place()) == [2]
+    for place, solution in (first.by_place() | second.by_place()).items():
+        assert solution.instance is instances[place]
+        solution.plan.check(solution.instance)
+
+
+def test_improvements_are_heard_by_those_who_want_them(policy) -> None:
+    """They are decoded for a listener that says so, and for no other."""
+    instances = instances_from(LARGE)
+    for wants in (False, True):
+        recorder = Recorder(wants_improvements=wants)
+        list(solve_groups(instances, request_for(policy), recorder))
+        assert ("improved search" in recorder.heard) is wants
+
+
+def test_a_strategy_that_ends_by_itself_is_noted(policy) -> None:
+    """Its name and the attempts it made are in the note."""
+    recorder = Recorder()
+    list(solve_groups(instances_from(LARGE), request_for(policy, strategy="greedy"), recorder))
+    note = "greedy ended by itself after 1 attempt of 6: it repeats nothing"
+    assert note in recorder.heard
+
+
+def test_the_default_strategy_is_the_first_that_accepts_the_settings(policy) -> None:
+    """Settings that none of them accepts are refused before anything is searched."""
+    instances = instances_from(LARGE)
+    wanted = request_for(policy, strategy=None, settings=("top=4",))
+    (result,) = solve_groups(instances, wanted)
+    assert (result.run.strategy_name, result.run.strategy.top) == ("cmaes", 4)
+    with pytest.raises(WrongSettings, match="unknown key 'tops'"):
+        solve_groups(instances, request_for(policy, strategy=None, settings=("tops=4",)))
+
+
+def test_phases_that_cannot_run_are_refused_first(policy) -> None:
+    """Nothing has to be solved to hear of it."""
+    with pytest.raises(InputError, match="tabu"):
+        solve_groups(
+            instances_from(LARGE),
+            request_for(policy, budget=Budget(seconds=1.0), after=AfterSearch(then="tabu")),
+        )
+
+
+def test_an_interrupted_group_is_the_last(policy, monkeypatch) -> None:
+    """Its result has what was found until then, and the listener hears that the group has ended."""
+    real = tasks.Task._try
+    calls = []
+
+    def interrupted(*given):
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setattr(tasks.Task, "_try", interrupted)
+    recorder = Recorder()
+    (result,) = solve_groups(instances_from([*SMALL, *LARGE]), request_for(policy), recorder)
+    assert result.interrupted
+    assert [solution.attempts for solution in result.solutions] == [4, 4]
+    assert recorder.heard[-1] == "ended (0, 1)"
+
+
+@pytest.mark.parametrize(
+    ("budget", "warm_up", "times"),
+    [
+        (Budget(seconds=0.01), True, 1),
+        (Budget(seconds=0.01), False, 0),
+        (Budget(attempts=3), True, 0),
+    ],
+)
+def test_a_gpu_warms_up_if_there_is_a_time_limit(
+    monkeypatch, policy, make_instances, budget: Budget, warm_up: bool, times: int
+) -> None:
+    """Compilation is not part of the seconds. Without a time limit it would only cost attempts."""
+    called: list[object] = []
+    instances = make_instances(1, 9)
+    request = request_for(policy, budget=budget, warm_up=warm_up)
+    results = solve_groups(instances, request)
+    monkeypatch.setattr(pipeline, "run_warm_up", lambda *given: called.append(given))
+    monkeypatch.setattr(pipeline, "solve_task", found_nothing)
+    monkeypatch.setattr(tasks.Task, "device", torch.device("cuda"))
+    (result,) = results
+    assert result.interrupted
+    assert len(called) == times
+
+
+def found_nothing(*_: object):
+    """Stand in for `solve_task`, interrupted at once."""
+    return [], True
+
+
+def test_the_name_of_a_strategy_is_kept(policy) -> None:
+    """Results say what the user asked for."""
+    (result,) = solve_groups(instances_from(LARGE), request_for(policy, strategy="uniform"))
+    assert result.run.strategy_name == "uniform"
+    assert isinstance(result.solutions[0], driver.Solution)
