@@ -17,7 +17,7 @@ import torch
 
 from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
-from rhumbline.domains import find_policy_family
+from rhumbline.domains import find_policy_family, plan_tools
 from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
@@ -141,8 +141,12 @@ def solve_groups(
     strategy = resolve_strategy(request.strategy, request.settings)
     device = find_device(request.device)
     policies = load_policies(instances, request.policy)
-    for loaded in policies.values():
-        request.after.check(rules_of(loaded.policy).name, request.budget)
+    started = [instances[place] for place, plan in enumerate(request.warm_start) if plan]
+    for problem, loaded in policies.items():
+        rules = rules_of(loaded.policy).name
+        request.after.check(rules, request.budget)
+        if any(instance.problem == problem for instance in started):
+            plan_tools(rules, "a warm start")
         if strategy is None:
             first_strategy_accepting(request.settings, possible_defaults(loaded.policy))
     tasks = make_tasks(

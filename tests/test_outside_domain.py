@@ -18,6 +18,24 @@ from rhumbline.files.discovery import find_instance_files
 from rhumbline.files.plans import resolve_plan
 from rhumbline.problems.tsp import Tour
 
+RECIPE = """problem = "ring-net"
+size = 6
+batch = 4
+updates = 3
+report = 0.0
+[policy]
+width = 16
+heads = 2
+layers = 1
+hidden = 16
+latent = 4
+[objective]
+latents = 4
+starts = 4
+[validation]
+count = 4
+latents = 2
+"""
 XY = np.random.default_rng(1).random((6, 2))
 
 
@@ -106,6 +124,27 @@ def test_what_it_lacks_is_refused_in_a_sentence(policy: Path, ring_file: Path) -
         rhumbline.solve(ring_file, policy=policy, warm_start=given, attempts=1)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--plot",), "drawing a plan is not supported for ring"),
+        (("--top", 2), "more than the best plan of a search is not supported for ring"),
+        (("--warm-start", "six.json"), "a warm start is not supported for ring"),
+        (("--search", "cmaes-refine"), "there are no neighbourhoods in plans of ring-net"),
+        (("--vehicles", 3), "a number of vehicles is for vehicle routing, this is 'ring'"),
+    ],
+)
+def test_the_shell_refuses_what_it_lacks(
+    policy: Path, ring_file: Path, monkeypatch: pytest.MonkeyPatch, words: tuple, message: str
+) -> None:
+    """Exit 3 and a sentence, before the search."""
+    monkeypatch.chdir(ring_file.parent)
+    Path("six.json").write_text('{"name": "six", "plan": [0, 1, 2, 3, 4, 5]}')
+    done = run("solve", ring_file, "--policy", policy, "--attempts", 4, "--device", "cpu", *words)
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert message in done.stderr
+
+
 def test_policies_are_found_by_their_names() -> None:
     """Each name belongs to one domain; an unknown one is a KeyError."""
     assert find_policy_family("ring-net") == (RING, RING.policies["ring-net"])
@@ -113,3 +152,24 @@ def test_policies_are_found_by_their_names() -> None:
     assert (domain.name, family.rules.name) == ("jssp", "jssp-machines")
     with pytest.raises(InputError, match="problem 'nowhere' is not known; known: tsp, cvrp, jssp"):
         find_policy_family("nowhere")
+
+
+def test_it_is_trained(tmp_path: Path) -> None:
+    """A recipe names the policy; what it writes is solved with."""
+    recipe = tmp_path / "ring.toml"
+    recipe.write_text(RECIPE)
+    out = tmp_path / "run"
+    done = run("train", recipe, "--out", out, "--device", "cpu", "--quiet")
+    assert done.exit_code == 0, done.stderr
+    policy = Path(done.stdout.splitlines()[-1])
+    (solution,) = rhumbline.solve(RingInstance("six", XY), policy=policy, attempts=4, device="cpu")
+    assert solution.attempts == 4
+
+
+def test_it_is_trained_on_files_or_refused(tmp_path: Path, ring_file: Path) -> None:
+    """Without a store for its instances, data of the user are refused in a sentence."""
+    recipe = tmp_path / "ring.toml"
+    recipe.write_text(RECIPE)
+    done = run("train", recipe, "--data", ring_file, "--out", tmp_path / "run", "--device", "cpu")
+    assert done.exit_code == 3
+    assert "is not supported for ring" in done.stderr

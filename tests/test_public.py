@@ -46,4 +46,4 @@ def test_every_strategy_is_public() -> None:
     """The class of each strategy is public, for users who set its fields in Python."""
     from rhumbline.search.strategies import STRATEGIES
 
-    assert {kind.__name__ for kind in STRATEGIES.values()} <= set(rhumbline.__all__)
+    assert {STRATEGIES[name].__name__ for name in STRATEGIES.table} <= set(rhumbline.__all__)

@@ -21,8 +21,8 @@ from rhumbline import checkpoint
 from rhumbline.decoding import log_prob, rollout
 from rhumbline.policies.attention.encoder import split_qkv, torch_attention
 from rhumbline.problems.tsp import TSP
-from rhumbline.training.objectives import preference_weight
 from rhumbline.training.objectives.reinforce import pomo_weight
+from rhumbline.training.objectives.targets import preference_weight
 
 INSTANCES, STARTS, SAMPLES, SHARPNESS = 12, 3, 4, 0.05
 

@@ -35,7 +35,12 @@ from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.driver import Budget, Progress, search
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import STRATEGIES
-from rhumbline.search.strategy import warm_up_run_of
+from rhumbline.search.strategy import (
+    Strategy,
+    as_strategy,
+    check_strategy_needs,
+    warm_up_run_of,
+)
 from rhumbline.search.task import Task
 from rhumbline.toml_config import build_dataclass
 
@@ -238,16 +243,20 @@ class SearchRunner:
     # Sizes of instances whose kernels have been compiled
     warm_sizes: set[int] = field(default_factory=set[int])
 
+    @property
+    def strategy(self) -> Strategy[Any]:
+        """The search of the method."""
+        return as_strategy(self.request.strategy)
+
     def check(self, instance: Any) -> None:
         """Raise if the policy lacks what the strategy searches, such as a latent space.
 
         Also raise if a phase after the search cannot run; its kernels are compiled.
         """
-        strategy: Any = self.request.strategy
         try:
             self.request.after.check(rules_of(self.policy).name, self.method.budget(1))
             for _, task in self.make_tasks([instance], 0):
-                strategy.init(task)
+                check_strategy_needs(self.strategy, task)
         except InputError as error:
             where = f"method '{self.method.name}' on {instance.problem}"
             raise InputError(f"{where}: {error}") from error
@@ -300,7 +309,7 @@ class SearchRunner:
         if self.device.type == "cpu":
             tried = list({instance.size: instance for instance in fresh}.values())
         for _, task in self.make_tasks(tried, seed):
-            strategy, attempts = warm_up_run_of(self.request.strategy, task)
+            strategy, attempts = warm_up_run_of(self.strategy, task)
             _, interrupted = search(strategy, task, Budget(attempts=attempts))
             if interrupted:
                 raise KeyboardInterrupt

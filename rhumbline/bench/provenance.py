@@ -15,10 +15,9 @@ from typing import Any
 import torch
 
 from rhumbline import __version__
-from rhumbline.bench.results import Result, field_text
+from rhumbline.bench.results import FIELDS, Result, field_text
 
 PACKAGE = Path(__file__).parents[1]
-MEASURED_LIBRARIES = ("torch", "numpy", "triton", "numba")  # that results depend on
 
 
 def current_commit() -> str:
@@ -61,7 +60,7 @@ def run_git(*words: str) -> str | None:
 def library_versions() -> dict[str, str]:
     """Return the versions of rhumbline, of Python and of the libraries that results depend on."""
     versions = {"rhumbline": __version__, "python": platform.python_version()}
-    for name in MEASURED_LIBRARIES:
+    for name in ("torch", "numpy", "triton", "numba"):
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
@@ -89,10 +88,6 @@ def hardware_name(device: torch.device, threads: int) -> str:
     unit = "thread" if threads == 1 else "threads"
     return f"{processor_name()}, {threads} {unit}"
 
-
-ORIGIN_FIELDS = ("commit", "suite_hash", "versions")
-LABEL_FIELDS = ("hardware", "budget", "solver", *ORIGIN_FIELDS)
-FIELD_PREFIX = {"commit": "commit ", "suite_hash": "suite "}  # Other values explain themselves.
 
 LabelKey = tuple[str, ...]  # a name, then a value of each field
 
@@ -122,6 +117,7 @@ def difference_text(key: LabelKey, group: Sequence[LabelKey], fields: Sequence[s
 
     Of the versions only those are named that not all have in common.
     """
+    prefixes = {"commit": "commit ", "suite_hash": "suite "}  # Other values explain themselves.
     texts: list[str] = []
     for place, field in enumerate(fields, 1):
         values = {other[place] for other in group}
@@ -130,7 +126,7 @@ def difference_text(key: LabelKey, group: Sequence[LabelKey], fields: Sequence[s
         if field == "versions":
             texts.append(items_not_shared(key[place], values))
         else:
-            texts.append(FIELD_PREFIX.get(field, "") + key[place])
+            texts.append(prefixes.get(field, "") + key[place])
     return "; ".join(texts)
 
 
@@ -151,7 +147,7 @@ def method_name(result: Result) -> str:
 def group_by_label(
     results: Sequence[Result],
     name_of: Callable[[Result], str] = method_name,
-    fields: Sequence[str] = LABEL_FIELDS,
+    fields: Sequence[str] = FIELDS.label,
 ) -> dict[str, list[Result]]:
     """Group results by name. Where results of one name differ in a field, the labels say how."""
     keys = [label_key(result, name_of(result), fields) for result in results]

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
@@ -11,13 +10,13 @@ import numpy as np
 
 from rhumbline.bench.problems import find_bench_problem
 from rhumbline.bench.provenance import (
-    ORIGIN_FIELDS,
     LabelKey,
     describe_differences,
     group_by_label,
     label_key,
 )
 from rhumbline.bench.results import (
+    FIELDS,
     Result,
     SetKey,
     costs_of,
@@ -27,8 +26,27 @@ from rhumbline.bench.results import (
     group_results,
 )
 
-NOTHING = "-"
-NORMAL_95 = 1.96  # standard deviations on either side of a 95 % interval
+
+@dataclass(frozen=True)
+class TableStyle:
+    """What all tables have in common."""
+
+    # The cell of a missing value
+    nothing: str = "-"
+    # Title of the mean gap; without the interval if no row has one
+    gap_title: str = "gap (95 % interval)"
+    # Titles of columns without numbers, which are flush left
+    text_columns: tuple[str, ...] = (
+        "method",
+        "budget",
+        "hardware",
+        "solver",
+        "commit",
+        "instance",
+    )
+
+
+STYLE = TableStyle()
 
 
 @dataclass(frozen=True)
@@ -80,7 +98,7 @@ class GapInterval(NamedTuple):
 def table_rows(results: Sequence[Result]) -> list[TableRow]:
     """Return a row for each group of results, in order of first appearance.
 
-    Results that differ in a field of `GROUP_FIELDS` are never averaged.
+    Results that differ in a field of `FIELDS.group` are never averaged.
     """
     groups = group_results(results, group_key)
     rows = [summarise(group) for group in groups.values()]
@@ -136,9 +154,14 @@ def gap_interval(results: Sequence[Result]) -> GapInterval:
     mean = float(gaps.mean())
     if len(gaps) < 2:
         return GapInterval(mean, None, None)
-    deviation = float(gaps.std(ddof=1))
-    half = NORMAL_95 * deviation / math.sqrt(len(gaps))
+    half = float(half_interval_95(gaps))
     return GapInterval(mean, mean - half, mean + half)
+
+
+def half_interval_95(values: np.ndarray) -> np.ndarray:
+    """Return half the 95 % interval of the mean over the first axis, of at least two values."""
+    deviation = values.std(0, ddof=1)
+    return 1.96 * deviation / np.sqrt(len(values))
 
 
 def count_text(row: TableRow) -> str:
@@ -167,7 +190,7 @@ def mean_cost_text(cost: float | None) -> str:
     Costs of the unit square get four decimals, other means get one.
     """
     if cost is None:
-        return NOTHING
+        return STYLE.nothing
     if cost == int(cost):
         return f"{cost:,.0f}"
     return f"{cost:,.4f}" if cost < 1000 else f"{cost:,.1f}"
@@ -176,7 +199,7 @@ def mean_cost_text(cost: float | None) -> str:
 def percent_text(fraction: float | None) -> str:
     """Return a gap in percent with three decimals."""
     if fraction is None:
-        return NOTHING
+        return STYLE.nothing
     return f"{decimal_text(100 * fraction, 3)} %"
 
 
@@ -211,21 +234,19 @@ class Column:
     difference_fields: tuple[str, ...] = ()
 
 
-GAP_TITLE = "gap (95 % interval)"  # "gap" if no row has an interval
 TABLE_COLUMNS = (
     Column("method", lambda row: row.method),
     Column("budget", lambda row: row.budget),
     Column("n", count_text),
     Column("mean cost", lambda row: mean_cost_text(row.cost)),
-    Column(GAP_TITLE, gap_interval_text, is_optional=True),
+    Column(STYLE.gap_title, gap_interval_text, is_optional=True),
     Column("paper's gap", lambda row: percent_text(row.paper), is_optional=True),
     Column("time / instance", lambda row: duration_text(row.seconds)),
     Column("total", lambda row: duration_text(row.total)),
     Column("hardware", lambda row: row.hardware),
     Column("solver", lambda row: row.solver, difference_fields=("solver",)),
-    Column("commit", lambda row: row.commit, difference_fields=ORIGIN_FIELDS),
+    Column("commit", lambda row: row.commit, difference_fields=FIELDS.origin),
 )
-TEXT_COLUMNS = ("method", "budget", "hardware", "solver", "commit", "instance")
 
 
 def table_cells(rows: Sequence[TableRow], *, hardware: bool) -> list[list[str]]:
@@ -252,13 +273,13 @@ def is_shown(column: Column, rows: Sequence[TableRow], *, hardware: bool) -> boo
     if column.difference_fields:
         return any(row_differences(rows, column.difference_fields))
     if column.is_optional:
-        return any(column.cell(row) != NOTHING for row in rows)
+        return any(column.cell(row) != STYLE.nothing for row in rows)
     return True
 
 
 def column_title(column: Column, rows: Sequence[TableRow]) -> str:
     """Return the title of a column. It does not promise an interval if no row has one."""
-    if column.title == GAP_TITLE and all(row.high is None for row in rows):
+    if column.title == STYLE.gap_title and all(row.high is None for row in rows):
         return "gap"
     return column.title
 
@@ -442,7 +463,7 @@ def comparable_rows(rows: Sequence[TableRow]) -> list[TableRow]:
 def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table. The first line has the titles; numbers are flush right."""
     titles, *body = lines
-    rule = ["---" if title in TEXT_COLUMNS else "---:" for title in titles]
+    rule = ["---" if title in STYLE.text_columns else "---:" for title in titles]
     rows: list[str] = []
     for line in (titles, rule, *body):
         cells = " | ".join(line)
@@ -457,7 +478,7 @@ def instance_table(results: Sequence[Result]) -> list[list[str]]:
     lines = [["instance", unit, "reference", *methods]]
     for instance, group in group_results(results, lambda result: result.instance).items():
         first = group[0]
-        reference = NOTHING if first.reference is None else f"{first.reference:g}"
+        reference = STYLE.nothing if first.reference is None else f"{first.reference:g}"
         line = [instance, str(first.size), reference]
         for method_results in methods.values():
             line.append(instance_cell(instance, method_results))
@@ -469,7 +490,7 @@ def instance_cell(instance: str, results: Sequence[Result]) -> str:
     """Return the mean cost and gap of a method on an instance."""
     mine = [result for result in results if result.instance == instance]
     if not mine:
-        return NOTHING
+        return STYLE.nothing
     row = summarise(mine)
     if row.cost is None:
         return "missing"
@@ -508,7 +529,7 @@ def latex_report(results: Sequence[Result]) -> str:
     several_machines = len(distinct_hardware(results)) > 1
     titles, *body = table_cells(rows, hardware=several_machines)
     width = len(titles)
-    alignment = "".join("l" if title in TEXT_COLUMNS else "r" for title in titles)
+    alignment = "".join("l" if title in STYLE.text_columns else "r" for title in titles)
     headings = set_headings(results)
     lines = [f"\\begin{{tabular}}{{{alignment}}}"]
     lines.append("\\hline")
@@ -537,7 +558,7 @@ def latex_line(cells: Sequence[str]) -> str:
 
 def escape_latex(text: str) -> str:
     """Escape the characters that LaTeX would interpret."""
-    if text == NOTHING:
+    if text == STYLE.nothing:
         return "--"
     for sign in "&%$#_{}":
         text = text.replace(sign, f"\\{sign}")

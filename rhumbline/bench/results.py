@@ -21,7 +21,6 @@ ResultKey = tuple[str, str, str, int]  # method, set, instance, seed
 SetKey = tuple[str, str]  # suite, set
 InstanceKey = tuple[str, str]  # set, instance
 K = TypeVar("K")
-PACKED_SUFFIX = ".xz"  # of files that are only read
 
 
 @dataclass(frozen=True)
@@ -117,24 +116,38 @@ class FileLine:
         return InputError.at(self.path, self.number, message)
 
 
-# Results that differ in any of these fields are never averaged.
-GROUP_FIELDS = (
-    "suite",
-    "suite_hash",
-    "set",
-    "set_hash",
-    "method",
-    "budget",
-    "solver",
-    "hardware",
-    "commit",
-    "versions",
-)
+@dataclass(frozen=True)
+class ResultFields:
+    """The names of a result's fields, by what they are for."""
+
+    known: tuple[str, ...] = tuple(each.name for each in fields(Result))
+    # A line has at least these. The others came later.
+    required: tuple[str, ...] = known[: known.index("trace")]
+    # Where a result comes from
+    origin: tuple[str, ...] = ("commit", "suite_hash", "versions")
+    # What labels may say about results of one name
+    label: tuple[str, ...] = ("hardware", "budget", "solver", *origin)
+    # Results that differ in any of these are never averaged.
+    group: tuple[str, ...] = (
+        "suite",
+        "suite_hash",
+        "set",
+        "set_hash",
+        "method",
+        "budget",
+        "solver",
+        "hardware",
+        "commit",
+        "versions",
+    )
+
+
+FIELDS = ResultFields()
 
 
 def group_key(result: Result) -> tuple[str, ...]:
     """Return what all results of one row of a table have in common."""
-    return tuple(field_text(result, name) for name in GROUP_FIELDS)
+    return tuple(field_text(result, name) for name in FIELDS.group)
 
 
 def field_text(item: Any, name: str) -> str:
@@ -272,6 +285,11 @@ def scan_lines(path: Path, warn: Warn) -> tuple[list[Result], int]:
     return results, complete
 
 
+def is_packed(path: Path) -> bool:
+    """Return whether a file is an archive, which is only read."""
+    return path.suffix == ".xz"
+
+
 def read_unpacked(path: Path) -> bytes:
     """Return the content of a file, unpacked if it is an archive (`.xz`).
 
@@ -279,7 +297,7 @@ def read_unpacked(path: Path) -> bytes:
     """
     try:
         content = path.read_bytes()
-        return lzma.decompress(content) if path.suffix == PACKED_SUFFIX else content
+        return lzma.decompress(content) if is_packed(path) else content
     except OSError as error:
         raise InputError.at(path, None, f"cannot be read: {error_reason(error)}") from error
     except lzma.LZMAError as error:
@@ -292,21 +310,17 @@ def parse_result(row: bytes) -> Result:
     table = json.loads(row)
     if not isinstance(table, dict):
         raise ValueError("not a JSON object")
-    for name in REQUIRED_FIELDS:
+    for name in FIELDS.required:
         if name not in table:
             raise ValueError(f"'{name}' is missing")
     for name in table:
-        if name not in RESULT_FIELDS:
+        if name not in FIELDS.known:
             raise ValueError(f"'{name}' is unknown")
     for name, value in table.items():
         is_valid, expected = FIELD_CHECKS.get(name, TEXT_CHECK)
         if not is_valid(value):
             raise ValueError(f"'{name}' is {value!r:.60}; expected {expected}")
     return Result(**table)
-
-
-RESULT_FIELDS = tuple(each.name for each in fields(Result))
-REQUIRED_FIELDS = RESULT_FIELDS[: RESULT_FIELDS.index("trace")]
 
 
 def is_finite_number(value: Any) -> bool:
@@ -389,7 +403,7 @@ def refuse_other_origin(line: FileLine, result: Result, origin: Origin | Result)
 
 def refuse_packed(path: Path) -> None:
     """Raise if results are to be added to a packed file, which can only be read."""
-    if path.suffix == PACKED_SUFFIX:
+    if is_packed(path):
         message = "is packed; results are added to plain files, such as RESULTS.jsonl"
         raise InputError.at(path, None, message)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 
@@ -35,8 +36,6 @@ from rhumbline.bench.results import (
 from rhumbline.bench.suite import Method, Suite
 from rhumbline.errors import InputError
 from rhumbline.pipeline import find_device
-
-SECONDS_BETWEEN_REPORTS = 1.0  # from within a job
 
 
 @dataclass(frozen=True)
@@ -319,6 +318,8 @@ class TimeEstimate:
 class JobProgress:
     """Reports how far a job is, so seldom that it does not show in the measured times."""
 
+    seconds_between_reports: ClassVar[float] = 1.0
+
     job: BenchJob
     rest: Sequence[BenchJob]
     estimate: TimeEstimate
@@ -340,7 +341,7 @@ class JobProgress:
             self.began = now
         if self.listener is None or now < self.due:
             return
-        self.due = now + SECONDS_BETWEEN_REPORTS
+        self.due = now + self.seconds_between_reports
         method_name, set_name = self.job.kind
         current = CurrentWork(set_name, method_name, spent)
         seconds_left = self.seconds_left(share, now)

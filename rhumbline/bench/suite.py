@@ -18,7 +18,6 @@ from rhumbline.improvers import SOLVER_NAMES
 from rhumbline.search.driver import Budget
 from rhumbline.toml_config import build_dataclass, did_you_mean, read_toml
 
-KEYS = ("name", "seeds", "set", "method")
 T = TypeVar("T")
 
 
@@ -197,9 +196,10 @@ def read_suite(path: str | Path) -> Suite:
 
 def parse_suite(tables: Mapping[str, Any], path: Path) -> Suite:
     """Build a suite from its tables and check every key."""
-    unknown = sorted(set(tables) - set(KEYS))
+    known = ("name", "seeds", "set", "method")
+    unknown = sorted(set(tables) - set(known))
     if unknown:
-        raise InputError(f"{path}: unknown key '{unknown[0]}'; known here: {', '.join(KEYS)}")
+        raise InputError(f"{path}: unknown key '{unknown[0]}'; known here: {', '.join(known)}")
     suite = Suite(
         name=str(tables.get("name", path.stem)),
         sets=parse_tables(SetSpec, tables, "set", path),

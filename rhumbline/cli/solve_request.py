@@ -13,7 +13,7 @@ from rhumbline.errors import InputError
 from rhumbline.improvers import SOLVER_NAMES
 from rhumbline.pipeline import WrongSettings, first_strategy_accepting
 from rhumbline.search.after_search import Improvement
-from rhumbline.search.strategies import DEFAULT_STRATEGIES, build_strategy, strategy_class
+from rhumbline.search.strategies import all_defaults, build_strategy, strategy_class
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def check_strategy(search: str | None, settings: Sequence[str]) -> None:
     """
     if search is None:
         with wrong_usage():
-            first_strategy_accepting(settings, DEFAULT_STRATEGIES)
+            first_strategy_accepting(settings, all_defaults())
         return
     hint = "--search"
     try:

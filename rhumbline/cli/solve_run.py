@@ -17,6 +17,7 @@ from rhumbline.cli.output_files import (
 from rhumbline.cli.process import INTERRUPTED, defer_signals, print_note, print_result
 from rhumbline.cli.progress import BarUpdater, show_progress
 from rhumbline.cli.solve_request import FileOptions, write_trace_line
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.files import plan_suffix_for, write_plan
 from rhumbline.files.discovery import find_instance_files
@@ -189,6 +190,8 @@ def prepare_output_paths(paths: OutputPaths, instances: Sequence[Any], top: int)
         from rhumbline.plots import require_matplotlib
 
         require_matplotlib()
+        for instance in instances:
+            DOMAINS[instance.problem].require("draw", "drawing a plan")
     if paths.output or paths.plot:
         prepare_folder(paths.output or Path())
         for place in range(len(instances)):

@@ -33,6 +33,8 @@ class Theme:
     accent: str = "#e4572e"
     # The background
     paper: str = "#fbfaf7"
+    # Of the line of a route, from 0 (black) to 1 (white)
+    max_luminance: float = 0.55
     longer_side_inches: float = 7.0
     title_inches: float = 0.4
     dots_per_inch: int = 160

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-OURS = "COMPASS"  # Names of our methods, which others are compared with, start like this.
 Palette = Mapping[str, str]  # colours by name
 
 
@@ -42,6 +41,8 @@ class CurveStyle:
     # Curves with more points have no markers. A line of two points would look like a measurement
     # of all between.
     max_marked_points: int = 8
+    # A mean curve with more points gets an even logarithmic grid.
+    max_points: int = 64
     # The lowest gap, in percent, of a logarithmic axis. Lower ones, such as 0, are drawn there.
     gap_floor_percent: float = 1e-3
     # Distance of the bars of two methods at one power, as a share of the panel's width
@@ -51,6 +52,11 @@ class CurveStyle:
 
 
 STYLE = CurveStyle()
+
+
+def is_ours(name: str) -> bool:
+    """Return whether a method is ours, which others are compared with."""
+    return name.startswith("COMPASS")
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,7 @@ class LineStyle:
 
 def assign_colours(names: Sequence[str]) -> dict[str, str]:
     """Return a colour for each name. Our methods come first, then the order of the names."""
-    ours = [name for name in names if name.startswith(OURS)]
+    ours = [name for name in names if is_ours(name)]
     ordered = dict.fromkeys(ours)
     ordered.update(dict.fromkeys(names))
     colours = itertools.cycle(STYLE.colours)
@@ -133,7 +139,7 @@ def line_style(curve: Curve, colour: str, same_colour: int) -> LineStyle:
     if curve.is_level:
         dashes = STYLE.level_dashes
         width = 1.2
-    elif curve.label.startswith(OURS):
+    elif is_ours(curve.label):
         width = 2.2
     return LineStyle(
         colour=colour,

@@ -20,8 +20,6 @@ from rhumbline.problems.cvrp import CVRPInstance, Routes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAX_LUMINANCE = 0.55  # of a line, from 0 (black) to 1 (white)
-
 
 def draw_routes(
     instance: CVRPInstance, plan: Routes, axes: "Axes | None" = None, title: str = ""
@@ -108,7 +106,7 @@ def readable_colour(hue: float, lightness: float) -> Colour:
     red, green, blue = hls_to_rgb(hue, lightness, 0.65)
     luminance = 0.2126 * red + 0.7152 * green
     luminance += 0.0722 * blue
-    factor = min(1.0, MAX_LUMINANCE / luminance)
+    factor = min(1.0, THEME.max_luminance / luminance)
     return red * factor, green * factor, blue * factor
 
 

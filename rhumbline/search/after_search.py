@@ -18,7 +18,14 @@ from rhumbline import improvers, kernels
 from rhumbline.domains import plan_tools
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import Plan
-from rhumbline.search.driver import Budget, Progress, prepare_strategy, search, stream
+from rhumbline.search.driver import (
+    Budget,
+    Progress,
+    collect_solutions,
+    prepare_strategy,
+    run_steps,
+    stream,
+)
 from rhumbline.search.plan_sets import diverse
 from rhumbline.search.plan_sets.diverse import DiverseSet
 from rhumbline.search.plan_sets.similarity import (
@@ -184,7 +191,7 @@ def solve_task(
     """
     after = (finish or AfterSearch()).settled(task.problem.name)
     after.check(task.problem.name, budget)
-    prepare_strategy(strategy, task)
+    ready = prepare_strategy(strategy, task)
     if after.plans_to_keep:
         tools = task.plan_tools("a pool of plans")
         task.account.diverse_set = DiverseSet(tools, after.plans_to_keep, task.original_batch)
@@ -192,7 +199,16 @@ def solve_task(
     if any(warm_start):
         set_warm_start(task, warm_start)
     run.announce_warm_start(warm_start)
-    found, interrupted = search(strategy, task, run.search_budget, run.watch_search)
+    interrupted = False
+    steps = list[Progress]()
+    search_start = time.monotonic()
+    try:
+        for progress in run_steps(ready, task, run.search_budget):
+            steps.append(progress)
+            run.watch_search(progress)
+    except KeyboardInterrupt:
+        interrupted = True
+    found = collect_solutions(task, time.monotonic() - search_start, steps)
     plans = candidate_plans(task, found)
     instances = [Candidates(s, list(p)) for s, p in zip(found, plans, strict=True)]
     if not interrupted and instances:

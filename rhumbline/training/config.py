@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from rhumbline.errors import InputError
 from rhumbline.toml_config import build_dataclass, parse_value, read_toml
 
-if TYPE_CHECKING:  # domains import torch, which the command line loads late
+if TYPE_CHECKING:  # these import torch, which the command line loads late
     from rhumbline.domain import Domain, PolicyFamily, TrainingTraits
+    from rhumbline.training.objectives.objective import TrainingObjective
 
 POLICY_FILE = "policy.safetensors"  # a run's last averaged weights
 BEST_POLICY_FILE = "best.safetensors"  # the averaged weights with the best validation cost
@@ -30,7 +31,9 @@ def require_at_least(lowest: float, **values: float) -> None:
 
 @dataclass(frozen=True)
 class Objective:
-    """What a step learns from its rollouts.
+    """What a step learns from its rollouts: the table of a recipe, with the settings of each loss.
+
+    `training.objectives` has a class for each loss, with its own settings only.
 
     Latents compete for a start by the best of all their samples (trial "all"). Or they compete by
     one rollout, sampled or greedy, and only the winner samples the rest of its group. Many more
@@ -85,102 +88,27 @@ class Objective:
     baseline: Literal["starts", "second"] = "starts"
 
     def __post_init__(self) -> None:
-        self.check_numbers()
-        self.check_copies()
-        self.check_parts()
-        self.check_samples()
-        self.check_baseline()
-        sampled = self.latents * self.starts
-        if self.top > sampled:
-            raise InputError(
-                f"objective.top is {self.top}, but a step samples {sampled} per instance"
-            )
-
-    def check_numbers(self) -> None:
-        """Refuse numbers out of range, and temperatures that would make the gradient off-policy."""
+        """Refuse settings out of range, and settings that `loss` cannot combine."""
         require_at_least(1, latents=self.latents, starts=self.starts, top=self.top)
         require_at_least(1, views=self.views, samples=self.samples)
         require_at_least(0, temperature=self.temperature, improve=self.improve)
-        require_at_least(0, longest=self.longest, sharpness=self.sharpness)
+        require_at_least(0, longest=self.longest, sharpness=self.sharpness, parts=self.parts)
         require_at_least(1e-6, lesson=self.lesson)
-        if self.loss != "imitate" and self.temperature != 1.0:
-            raise InputError(
-                f"objective.temperature must be 1 with loss '{self.loss}': "
-                "the gradient is on-policy"
-            )
         if not 0.0 < self.certain <= 1.0:
             raise InputError(
                 f"objective.certain is {self.certain}; expected a probability above 0, at most 1"
             )
-
-    def check_copies(self) -> None:
-        """Refuse symmetric copies whose best plan no group of samples could learn."""
         if self.copies not in (1, 2, 4, 8):
             raise InputError(
                 f"objective.copies is {self.copies}; expected 1, 2, 4 or 8 sides to look from"
             )
-        if self.copies > 1 and not self.compares_samples:
-            raise InputError(
-                "objective.copies is for loss 'prefer' with samples of 2 or more, "
-                "which are compared"
-            )
-        if self.shared and (self.copies == 1 or self.latents == 1):
-            raise InputError(
-                "objective.shared is for several latents and several copies: set latents and copies"
-            )
+        self.build()
 
-    def check_parts(self) -> None:
-        """Refuse re-sampled regions without comparison, or whose given actions would be scored."""
-        require_at_least(0, parts=self.parts)
-        if self.parts and not self.compares_samples:
-            raise InputError(
-                "objective.parts is for loss 'prefer' with samples of 2 or more, which are compared"
-            )
-        if self.parts and self.certain == 1.0:
-            raise InputError(
-                "objective.parts needs objective.certain below 1: what is given counts as certain"
-            )
+    def build(self) -> "TrainingObjective":
+        """Return the objective that learns by these settings."""
+        from rhumbline.training.objectives import make_objective
 
-    def check_samples(self) -> None:
-        """Refuse groups of samples that are not compared, and comparisons of a single sample."""
-        if self.loss != "prefer":
-            if self.samples > 1:
-                raise InputError(
-                    "objective.samples is for loss 'prefer', which compares them, "
-                    f"not '{self.loss}'"
-                )
-            if self.trial != "all":
-                raise InputError(f"objective.trial is for loss 'prefer', not '{self.loss}'")
-            return
-        if self.trial != "all" and self.latents < 2:
-            raise InputError(
-                f"objective.trial '{self.trial}' is a competition among latents; "
-                "set latents to 2 or more"
-            )
-        if self.samples == 1 and (self.latents > 1 or self.starts == 1):
-            raise InputError(
-                "objective.samples is 1, but loss 'prefer' compares several rollouts of a latent "
-                "and start"
-            )
-
-    def check_baseline(self) -> None:
-        """Refuse the second best as baseline where it does not exist."""
-        if self.baseline != "second":
-            return
-        if self.loss != "reinforce":
-            raise InputError(
-                f"objective.baseline 'second' is for loss 'reinforce', not '{self.loss}'"
-            )
-        if self.latents < 2:
-            raise InputError(
-                "objective.baseline 'second' needs latents of at least 2: "
-                "a single latent has no second best"
-            )
-
-    @property
-    def compares_samples(self) -> bool:
-        """Whether several samples of each start are compared."""
-        return self.loss == "prefer" and self.samples > 1
+        return make_objective(self)
 
 
 @dataclass(frozen=True)
@@ -279,7 +207,7 @@ class TrainConfig:
         require_at_least(1, batch=self.batch, accumulate=self.accumulate)
         require_at_least(0, updates=self.updates, seed=self.seed, report=self.report)
         self.check_graph()
-        self.check_objective()
+        self.objective.build().check_recipe(self)
         if self.optimiser.spread and not self.traits.limits_attention:
             able = " and ".join(names_with(lambda traits: traits.limits_attention))
             raise InputError(
@@ -349,34 +277,11 @@ class TrainConfig:
 
     def check_graph(self) -> None:
         """Refuse to record steps that read back from the device."""
-        reads_back = self.objective.loss == "imitate" or self.engine == "torch"
+        reads_back = self.objective.build().reads_back or self.engine == "torch"
         if self.graph and (reads_back or not self.traits.has_fused_step):
             words = "graph = true needs fused kernels and a step that looks at no result on the way"
             able = " or ".join(names_with(lambda traits: traits.has_fused_step))
             raise InputError(f"{words}: {able}, not loss 'imitate', not engine 'torch'")
-
-    def check_objective(self) -> None:
-        """Refuse objectives that do not fit the problem or the batch."""
-        objective = self.objective
-        can_cut = self.traits.pads_plans and objective.loss != "imitate"
-        if objective.longest and not can_cut:
-            able = " and ".join(names_with(lambda traits: traits.pads_plans))
-            raise InputError(
-                "objective.longest cuts vehicle routes after their end: "
-                f"for {able}, and not loss 'imitate'"
-            )
-        if objective.copies > self.traits.symmetric_copies:
-            raise InputError(
-                "objective.copies is for tsp and, up to 4, for cvrp, whose plans cannot be reversed"
-            )
-        if objective.parts and not self.traits.has_neighbourhoods:
-            able = " and ".join(names_with(lambda traits: traits.has_neighbourhoods))
-            raise InputError(f"objective.parts is for {able}, whose plans have neighbourhoods")
-        if self.batch % objective.copies:
-            raise InputError(
-                f"objective.copies is {objective.copies}, which has to divide the batch "
-                f"of {self.batch}"
-            )
 
     def size_at(self, step: int) -> int | str:
         """Return the size of a mini-step, counted from the beginning of the training."""

@@ -14,7 +14,7 @@ from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.training import parallel
 from rhumbline.training.config import BEST_POLICY_FILE, POLICY_FILE, TrainConfig
-from rhumbline.training.objectives import Targets
+from rhumbline.training.objectives.targets import Targets
 from rhumbline.training.resume import newest_update, recipe_text, restore_trainer, save_state
 from rhumbline.training.trainer import Trainer
 

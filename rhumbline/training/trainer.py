@@ -14,11 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from rhumbline.decoding import Ask, Rollouts, choose_engine, complete, log_prob, rollout
+from rhumbline.decoding import Ask, Prefixes, Rollouts, choose_engine, complete, log_prob, rollout
 from rhumbline.decoding.engines import why_not_fused
-from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
-from rhumbline.domains import domain_of
-from rhumbline.errors import InputError, RhumbError
+from rhumbline.errors import RhumbError
 from rhumbline.policies.attention.encoder import limit_attention_ranges
 from rhumbline.policies.attention.pointer import PointerDecoder
 from rhumbline.training import parallel
@@ -26,20 +24,13 @@ from rhumbline.training.config import TrainConfig
 from rhumbline.training.data.files import FileInstances
 from rhumbline.training.data.random import InstanceSource, RandomInstances, Size
 from rhumbline.training.initial_policy import initial_policy
-from rhumbline.training.objectives import (
+from rhumbline.training.objectives.objective import TrainingStep
+from rhumbline.training.objectives.symmetric_copies import make_symmetric_copies
+from rhumbline.training.objectives.targets import (
     Targets,
     random_subset,
     repeat_starts,
     truncate_targets,
-)
-from rhumbline.training.objectives.imitate import imitation_targets
-from rhumbline.training.objectives.neighbourhoods import append_neighbourhoods, select_best_plans
-from rhumbline.training.objectives.prefer import preference_targets, resample_winners
-from rhumbline.training.objectives.reinforce import pomo_targets, winner_targets
-from rhumbline.training.objectives.symmetric_copies import (
-    SymmetricTarget,
-    find_symmetric_target,
-    make_symmetric_copies,
 )
 from rhumbline.training.optimiser import learning_rate, make_optimiser
 from rhumbline.training.recorded_step import CUDAGraphCache
@@ -87,9 +78,10 @@ class Trainer:
         self.best_cost = float("inf")
         self.rate = 0.0
         self.problem = config.family.rules
+        self.objective = config.objective.build()
         self.source: InstanceSource = self.make_source()
         self.policy = initial_policy(config, device)
-        self.check_neighbourhoods()
+        self.objective.check_policy(self.policy)
         self.average = initial_policy(config, device).requires_grad_(False)
         self.average.load_state_dict(self.policy.state_dict())
         self.rng = torch.Generator(device).manual_seed(config.seed)
@@ -113,14 +105,6 @@ class Trainer:
         if self.config.data:
             return FileInstances(self.config, self.problem, self.device)
         return RandomInstances(self.config, self.problem)
-
-    def check_neighbourhoods(self) -> None:
-        """Refuse to re-sample neighbourhoods with a population."""
-        if self.config.objective.parts and self.policy.architecture.members:
-            raise InputError(
-                "objective.parts is for a single decoder, and this policy is a population; "
-                "set parts to 0"
-            )
 
     def compile_layers(self) -> None:
         """Let torch.compile fuse the operations between kernels: encoder and decoder tables.
@@ -151,11 +135,6 @@ class Trainer:
         architecture = self.policy.architecture
         return Ask(self.problem, self.device, size, architecture, gradients=True)
 
-    @property
-    def can_start_anywhere(self) -> bool:
-        """Whether a plan may begin with any node and run in either direction."""
-        return self.config.traits.is_reversible
-
     def mini_step_index(self, mini: int) -> int:
         """Return the number of one of this update's mini-steps, counted from the first update."""
         return self.update * self.config.accumulate + mini
@@ -173,7 +152,7 @@ class Trainer:
         count = self.config.batch_for(size)
         if count == self.config.batch:
             return count
-        shared = self.config.objective.copies * parallel.world_size()
+        shared = self.objective.copies_per_instance * parallel.world_size()
         return -(-count // shared) * shared
 
     def sample(self, mini: int = 0) -> tuple[Any, Tensor, Tensor]:
@@ -181,23 +160,22 @@ class Trainer:
 
         With several processes, all draw the joint batch, and each keeps its own share.
         """
-        objective = self.config.objective
+        copies = self.objective.copies_per_instance
         size = self.instance_size(mini)
         count = self.instance_count(size)
-        batch = self.source.sample(count // objective.copies, size, self.rng)
+        batch = self.source.sample(count // copies, size, self.rng)
         latents = self.sample_latents(count)
         starts = self.sample_starts(batch)
-        samples = objective.samples if objective.trial == "all" else 1
-        starts = repeat_starts(parallel.share(starts), samples)
-        starts = starts.repeat_interleave(objective.copies, 0)
+        starts = repeat_starts(parallel.share(starts), self.objective.rollouts_per_start)
+        starts = starts.repeat_interleave(copies, 0)
         batch = parallel.share(batch)
-        batch = make_symmetric_copies(batch, objective.copies, self.can_start_anywhere)
+        batch = make_symmetric_copies(batch, copies, self.config.traits.is_reversible)
         return batch, parallel.share(latents), starts
 
     def sample_latents(self, count: int) -> Float[Tensor, "B K Z"]:
         """Sample the latents of `count` instances; a single policy has the centre of its space."""
-        objective = self.config.objective
-        rows = count // objective.copies if objective.shared else count
+        objective = self.objective
+        rows = count // objective.copies_per_instance if objective.shares_latents else count
         shape = (rows, objective.latents)
         space = self.policy.space
         if objective.latents == 1:
@@ -211,7 +189,7 @@ class Trainer:
 
         A problem with one start only has it as often as others have different starts.
         """
-        count = self.config.objective.starts
+        count = self.objective.starts
         allowed = self.problem.starts(batch)
         instances, choices = allowed.shape
         pick = torch.randint(
@@ -220,7 +198,7 @@ class Trainer:
             generator=self.rng,
             device=self.device,
         )
-        if self.config.objective.latents == 1 and choices > 1:
+        if self.objective.latents == 1 and choices > 1:
             return random_subset(allowed, count, self.rng)
         return allowed.gather(1, pick)
 
@@ -241,25 +219,18 @@ class Trainer:
 
         The values are tensors by name, which have to be finite.
         """
-        objective = self.config.objective
         batch, latents, starts = self.sample(mini)
         with self.autocast():
             memory = self.policy.encode(batch)
         step = MiniStep(batch, memory, mini)
-        temperature = 0.0 if objective.trial == "greedy" else objective.temperature
+        temperature = self.objective.rollout_temperature
         rollouts = self.sample_rollouts(step, latents, starts, temperature=temperature)
-        symmetric = find_symmetric_target(rollouts, starts, objective, self.can_start_anywhere)
-        if objective.trial == "all":
-            targets = self.choose_targets(batch, rollouts, latents, symmetric)
-        else:
-            roll = partial(self.sample_rollouts, step)
-            targets = resample_winners(roll, rollouts, latents, starts, objective, symmetric)
-        if objective.parts:
-            targets = self.add_neighbourhoods(step, rollouts, latents, targets)
+        targets = self.choose_targets(step, latents, starts, rollouts)
         targets = self.truncate(batch, targets)
         scores = self.score(step, targets)
         count = parallel.sum_over_processes(targets.count).clamp(min=1.0) * self.config.accumulate
-        loss = (targets.loss_weights(scores, objective.sharpness) * scores).sum() / count
+        weights = self.objective.loss_weights(targets, scores)
+        loss = (weights * scores).sum() / count
         loss.backward()
         values = {"cost": rollouts.cost, "log-probability": scores.detach(), "loss": loss.detach()}
         return rollouts, targets, values
@@ -267,12 +238,9 @@ class Trainer:
     def sample_rollouts(
         self, step: MiniStep, latents: Tensor, starts: Tensor, **options: Any
     ) -> Rollouts:
-        """Roll out a mini-step; mark near-deterministic decisions where that saves work.
-
-        Imitated plans are priced and improved, so their actions are never marked.
-        """
-        objective = self.config.objective
-        marks = objective.certain < 1.0 and objective.loss != "imitate"
+        """Roll out a mini-step; mark near-deterministic decisions where that saves work."""
+        objective = self.objective
+        marks = objective.certain < 1.0 and objective.marks_rollouts
         with self.autocast(self.policy.half_steps):
             return rollout(
                 self.problem,
@@ -297,7 +265,7 @@ class Trainer:
                 targets.latents,
                 targets.actions,
                 memory=step.memory,
-                certain=self.config.objective.certain,
+                certain=self.objective.certain,
             )
 
     @property
@@ -313,43 +281,31 @@ class Trainer:
     @torch.no_grad()
     def choose_targets(
         self,
-        batch: Any,
-        rollouts: Rollouts,
-        latents: Float[Tensor, "B K Z"],
-        symmetric: SymmetricTarget | None = None,
-    ) -> Targets:
-        """Choose the sequences of whole plans that this mini-step learns from, uncut."""
-        objective = self.config.objective
-        if objective.loss == "imitate":
-            return imitation_targets(self.problem, objective, batch, rollouts, latents, self.rng)
-        if objective.loss == "prefer":
-            return preference_targets(rollouts, latents, objective.samples, symmetric)
-        if objective.latents == 1:
-            return pomo_targets(rollouts, latents)
-        return winner_targets(rollouts, latents, objective.baseline)
-
-    @torch.no_grad()
-    def add_neighbourhoods(
-        self,
         step: MiniStep,
-        rollouts: Rollouts,
         latents: Float[Tensor, "B K Z"],
-        targets: Targets,
+        starts: Int[Tensor, "B R"],
+        rollouts: Rollouts,
     ) -> Targets:
-        """Add re-sampled neighbourhoods of each instance's best plan, under the plan's latent."""
-        objective = self.config.objective
-        plan, latent = select_best_plans(rollouts, latents)
-        # The uniforms of the joint batch: several processes do what one process would have done.
-        joint = len(plan) * parallel.world_size()
-        shape = (joint, objective.parts, 2)
-        uniforms = torch.rand(shape, generator=self.rng, device=self.device)
-        make_prefixes = domain_of(self.problem).require("neighbourhoods", "objective.parts")
-        prefixes = neighbourhood_prefixes(
-            make_prefixes, step.batch.xy, plan.long(), parallel.share(uniforms), both=False
+        """Choose the sequences that this mini-step learns from, uncut."""
+        seen = TrainingStep(
+            self.config.domain,
+            self.problem,
+            step.batch,
+            latents,
+            starts,
+            rollouts,
+            self.rng,
+            roll_out=partial(self.sample_rollouts, step),
+            complete=partial(self.complete_prefixes, step),
         )
-        samples = objective.samples
+        return self.objective.targets(seen)
+
+    def complete_prefixes(
+        self, step: MiniStep, latent: Float[Tensor, "B 1 Z"], prefixes: Prefixes, samples: int
+    ) -> Rollouts:
+        """Complete each prefix of a mini-step `samples` times, under its instance's latent."""
         with self.autocast(self.policy.half_steps):
-            completed = complete(
+            return complete(
                 self.problem,
                 self.policy,
                 step.batch,
@@ -358,12 +314,10 @@ class Trainer:
                 step.memory,
                 seed=self.noise_seed(step.number),
                 attempt=NEIGHBOURHOOD_ATTEMPT,
-                temperature=objective.temperature,
+                temperature=1.0,
                 samples=samples,
                 engine=self.config.engine,
             )
-        by_neighbourhood = completed.map(lambda x: x[:, 0].unflatten(1, (-1, samples)))
-        return append_neighbourhoods(targets, latent, prefixes.length, by_neighbourhood)
 
     def truncate(self, batch: Any, targets: Targets) -> Targets:
         """Cut sequences to the recipe's longest, if it has one."""

@@ -145,7 +145,7 @@ def test_a_solver_continues_a_search(write: Write, tmp_path: Path) -> None:
     for r in results:
         assert "cmaes, then auto, policy " in r.solver
         assert r.trace[-1][2] == pytest.approx(r.cost, abs=1e-5)
-        assert r.seconds >= 0.2
+        assert r.seconds > 0.15  # of 0.2 that two instances share
 
 
 def test_a_solver_for_other_problems_is_refused(write: Write, tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ def test_a_job_reports_how_far_it_is(
 
     The results do not change.
     """
-    monkeypatch.setattr(runner, "SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr(runner.JobProgress, "seconds_between_reports", 0.0)
     reports: list[RunProgress] = []
     list(measure_suite(suite, tmp_path / "reported.jsonl", CPU, refuse_warnings, reports.append))
     current = [(s.done, s.current.method, s.current.spent) for s in reports if s.current]

@@ -467,7 +467,7 @@ def test_symmetries_share_the_attempts(rhumb: Run, policy: Path, square: Path) -
     assert rhumb(*words, 9).exit_code == 2
 
 
-@pytest.mark.parametrize("search", STRATEGIES)
+@pytest.mark.parametrize("search", STRATEGIES.table)
 def test_help_names_every_strategy(
     rhumb: Run, policy: Path, square: Path, search: str, tmp_path: Path
 ) -> None:

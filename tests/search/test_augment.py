@@ -150,7 +150,7 @@ def test_strategies_by_name(policy) -> None:
 
 
 @pytest.mark.parametrize("augment", [1, 8])
-@pytest.mark.parametrize("name", sorted(STRATEGIES))
+@pytest.mark.parametrize("name", sorted(STRATEGIES.table))
 def test_strategies_solve_cvrp(name: str, augment: int) -> None:
     """With and without copies: checked plans, and the budget to the attempt."""
     strategy = STRATEGIES[name]()

@@ -52,7 +52,7 @@ def test_the_best_plan_within_the_fleet(
 
 
 @pytest.mark.parametrize("augment", [1, 3])
-@pytest.mark.parametrize("name", sorted(STRATEGIES))
+@pytest.mark.parametrize("name", sorted(STRATEGIES.table))
 def test_every_strategy_keeps_the_limit_and_shows_plain_costs(
     policy: CVRPPolicy, name: str, augment: int
 ) -> None:

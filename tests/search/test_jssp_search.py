@@ -18,8 +18,9 @@ from rhumbline.search.strategies import STRATEGIES
 from rhumbline.search.strategies.sgbs import SGBS
 from rhumbline.search.task import make_task
 
-COMPARING = {name for name in STRATEGIES if "eas" in name}  # they compare the starts of an instance
-SERVED = sorted(set(STRATEGIES) - COMPARING - {"population", "cmaes-refine"})
+# They compare the starts of an instance.
+COMPARING = {name for name in STRATEGIES.table if "eas" in name}
+SERVED = sorted(set(STRATEGIES.table) - COMPARING - {"population", "cmaes-refine"})
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from rhumbline.search.strategies.population import Population
 from rhumbline.search.strategies.sgbs import SGBS, SGBSEAS
 from rhumbline.search.task import make_task
 
-ALL: dict[str, Any] = {name: kind() for name, kind in STRATEGIES.items()} | {
+ALL: dict[str, Any] = {name: STRATEGIES[name]() for name in STRATEGIES.table} | {
     "cmaes+starts=0.5": CMAES(starts=0.5),  # what a CPU does with instances of more than 25 starts
     "cmaes+parallel": CMAES(parallel=True),
     "cmaes+restart": CMAES(restart=0.99),

@@ -13,17 +13,24 @@ from rhumbline.problems import PROBLEMS
 from rhumbline.problems.symmetry import is_mirrored
 from rhumbline.problems.tsp import TSP
 from rhumbline.training.config import Objective
-from rhumbline.training.objectives import TIE_TOLERANCE
-from rhumbline.training.objectives.prefer import compare_rollouts, preference_targets
+from rhumbline.training.objectives.prefer import Prefer, compare_rollouts, preference_targets
 from rhumbline.training.objectives.symmetric_copies import (
+    CopySettings,
     SymmetricTarget,
     find_symmetric_target,
     make_symmetric_copies,
 )
+from rhumbline.training.objectives.targets import TIE_TOLERANCE
 from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 PREFER = Objective(loss="prefer", latents=3, starts=2, samples=2, copies=4, lesson=0.5)
+
+
+def copy_settings(o: Objective) -> CopySettings:
+    objective = o.build()
+    assert isinstance(objective, Prefer)
+    return objective.copy_settings
 
 
 def random_rollouts(o: Objective, seed: int) -> tuple[Rollouts, torch.Tensor]:
@@ -58,7 +65,7 @@ def test_symmetric_target_is_the_best_of_all_copies(trial: str, anywhere: bool) 
     o = replace(PREFER, trial=trial)  # pyright: ignore[reportArgumentType]
     rolled, starts = random_rollouts(o, 0)
     symmetric, samples = (
-        find_symmetric_target(rolled, starts, o, anywhere),
+        find_symmetric_target(rolled, starts, copy_settings(o), anywhere),
         2 if trial == "all" else 1,
     )
     hands = [False, True, True, False]  # mirrored
@@ -83,7 +90,8 @@ def test_symmetric_target_is_the_best_of_all_copies(trial: str, anywhere: bool) 
             )
             assert symmetric.actions[row, s, 0, 0] == starts[row, s * samples]
             assert symmetric.learner is None
-            shared = find_symmetric_target(rolled, starts, replace(o, shared=True), anywhere)
+            finders = copy_settings(replace(o, shared=True))
+            shared = find_symmetric_target(rolled, starts, finders, anywhere)
             assert shared is not None
             assert shared.learner is not None
             assert shared.learner[row, s] == place[1]
@@ -91,7 +99,7 @@ def test_symmetric_target_is_the_best_of_all_copies(trial: str, anywhere: bool) 
 
 def test_without_copies_there_is_no_symmetric_target() -> None:
     o = replace(PREFER, copies=1)
-    assert find_symmetric_target(*random_rollouts(o, 1), o, True) is None
+    assert find_symmetric_target(*random_rollouts(o, 1), copy_settings(o), True) is None
 
 
 def test_only_better_plans_are_imitated() -> None:
@@ -124,10 +132,9 @@ def test_each_start_has_one_more_sequence() -> None:
     """The winner of each start gets one more sequence, the symmetric target."""
     rolled, starts = random_rollouts(PREFER, 2)
     latents = torch.rand(8, 3, 4)
-    targets, plain = (
-        preference_targets(rolled, latents, 2, find_symmetric_target(rolled, starts, PREFER, True)),
-        preference_targets(rolled, latents, 2),
-    )
+    symmetric = find_symmetric_target(rolled, starts, copy_settings(PREFER), True)
+    targets = preference_targets(rolled, latents, 2, symmetric)
+    plain = preference_targets(rolled, latents, 2)
     assert targets.actions.shape == (8, 6, 7)
     assert torch.equal(targets.latents, plain.latents)
     assert targets.weight.view(8, 2, 3)[..., :2].flatten(1).tolist() == plain.weight.tolist()
@@ -164,7 +171,8 @@ def test_one_of_several_finders_learns() -> None:
     )  # the second sample is worse
     latents = torch.rand(2, 3, 4).repeat_interleave(4, 0)
     for shared in (False, True):
-        symmetric = find_symmetric_target(rolled, starts, replace(PREFER, shared=shared), False)
+        settings = copy_settings(replace(PREFER, shared=shared))
+        symmetric = find_symmetric_target(rolled, starts, settings, False)
         targets = preference_targets(rolled, latents, 2, symmetric)
         assert targets.weight.view(8, 2, 3)[..., :2].isnan().all() == (not shared)
         assert targets.count == (32 if shared else 0)
@@ -201,7 +209,7 @@ def test_symmetric_target_is_about_as_likely_as_samples() -> None:
     starts = torch.tensor([3, 3, 9, 9, 20, 20]).expand(16, -1)
     latents = policy.space.sample((16, 4), torch.Generator().manual_seed(2))
     rolled = rollout(TSP(), policy, batch, latents, starts, seed=0, engine="torch")
-    symmetric = find_symmetric_target(rolled, starts, o, True)
+    symmetric = find_symmetric_target(rolled, starts, copy_settings(o), True)
     assert symmetric is not None
     centre = policy.space.centre((16, 1), CPU)
     score = partial(log_prob, TSP(), policy, batch, centre, engine="torch")

@@ -18,7 +18,7 @@ from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
 from rhumbline.training.initial_policy import initial_policy
 from rhumbline.training.loop import train
-from rhumbline.training.objectives import random_subset
+from rhumbline.training.objectives.targets import random_subset
 from rhumbline.training.optimiser import learning_rate
 from rhumbline.training.trainer import Diverged, Trainer
 

@@ -3,9 +3,9 @@
 import torch
 
 from rhumbline.decoding import Rollouts
-from rhumbline.training.objectives import TIE_TOLERANCE, find_winners
 from rhumbline.training.objectives.prefer import compare_rollouts
 from rhumbline.training.objectives.symmetric_copies import SymmetricTarget
+from rhumbline.training.objectives.targets import TIE_TOLERANCE, find_winners
 
 
 def test_ties_of_negative_costs() -> None:

@@ -11,8 +11,8 @@ from rhumbline.errors import InputError
 from rhumbline.problems import PROBLEMS
 from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, TrainConfig
-from rhumbline.training.objectives import Targets
 from rhumbline.training.objectives.neighbourhoods import append_neighbourhoods, select_best_plans
+from rhumbline.training.objectives.targets import Targets
 from rhumbline.training.trainer import MiniStep, Trainer
 
 CPU = torch.device("cpu")
@@ -127,8 +127,7 @@ def test_learning_makes_better_completions_likelier() -> None:
     batch, latents, starts = trainer.sample()
     memory = trainer.policy.encode(batch)
     rolled = trainer.sample_rollouts(MiniStep(batch, memory), latents, starts)
-    found = trainer.choose_targets(batch, rolled, latents)
-    targets = trainer.add_neighbourhoods(MiniStep(batch, memory), rolled, latents, found)
+    targets = trainer.choose_targets(MiniStep(batch, memory), latents, starts, rolled)
     actions, cost = targets.actions[:, -6:], targets.weight[:, -6:].unflatten(1, (2, 3))
 
     def leads() -> torch.Tensor:

@@ -13,7 +13,6 @@ from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP
 from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, TrainConfig
-from rhumbline.training.objectives import Targets, find_winners, preference_weight, truncate_targets
 from rhumbline.training.objectives.imitate import select_cheapest
 from rhumbline.training.objectives.prefer import (
     compare_rollouts,
@@ -28,7 +27,13 @@ from rhumbline.training.objectives.reinforce import (
     winner_targets,
     winner_weight,
 )
-from rhumbline.training.trainer import Trainer
+from rhumbline.training.objectives.targets import (
+    Targets,
+    find_winners,
+    preference_weight,
+    truncate_targets,
+)
+from rhumbline.training.trainer import MiniStep, Trainer
 
 CPU = torch.device("cpu")
 
@@ -368,7 +373,7 @@ def test_imitation_learns_improved_views_of_the_best(make_config) -> None:
     trainer = Trainer(make_config("imitate"), CPU)
     batch, latents, starts = trainer.sample()
     rolled = rollout(TSP(), trainer.policy, batch, latents, starts, seed=0)
-    targets = trainer.choose_targets(batch, rolled, latents)
+    targets = trainer.choose_targets(MiniStep(batch, None), latents, starts, rolled)
     cost = TSP().cost(batch, targets.actions)
     assert torch.allclose(cost, cost[:, :1].expand_as(cost), atol=1e-5)
     assert (cost[:, 0] <= rolled.cost.flatten(1).amin(1) + 1e-6).all()
@@ -386,7 +391,8 @@ def test_imitation_weights_by_hand(make_config) -> None:
     cost = rolled.cost.clone()
     cost[:] = 5.0 + torch.arange(4)[:, None]  # latent 0 is the only winner ...
     cost[1, :2] = 4.0  # ... but not in instance 1
-    targets = trainer.choose_targets(batch, Rollouts(cost, rolled.actions), latents)
+    priced = Rollouts(cost, rolled.actions)
+    targets = trainer.choose_targets(MiniStep(batch, None), latents, starts, priced)
     weight = torch.full((4, 2), -1 / 7)
     weight[1] = 0
     assert torch.allclose(targets.weight, weight)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -39,7 +39,6 @@ from rhumbline.pipeline import find_device, load_policy, make_tasks
 from rhumbline.search.strategies import default_strategy_for_task, parse_settings
 
 DEFAULT = "default"  # the strategy that `rhumb solve` takes
-DEFAULT_ATTEMPTS = 160
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,7 @@ class Comparison:
     augment: int = 1
     together: int = 0  # instances solved at once; 0 is what memory allows, on a CPU 8
     seeds: tuple[int, ...] = (0,)
+    default_attempts: ClassVar[int] = 160  # where no budget is given
 
     def __post_init__(self) -> None:
         refuse_repeated("--search", self.strategies)
@@ -72,7 +72,7 @@ class Comparison:
         """
         budgets: list[dict[str, Any]] = [{"attempts": count} for count in self.attempts]
         budgets += [{"seconds": seconds} for seconds in self.seconds]
-        budgets = budgets or [{"attempts": DEFAULT_ATTEMPTS}]
+        budgets = budgets or [{"attempts": self.default_attempts}]
         return [
             self.make_method(strategy, policy, {**budget, "then": solver})
             for budget in budgets

@@ -2,12 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf
 
 import numpy as np
 from jaxtyping import Float
 
-from rhumbline.bench.report import NORMAL_95, duration_text, markdown_table, mean_cost_text
+from rhumbline.bench.report import (
+    duration_text,
+    half_interval_95,
+    markdown_table,
+    mean_cost_text,
+)
 from rhumbline.bench.results import Result, group_results
 
 
@@ -41,8 +46,7 @@ def mean_difference(percents: Float[np.ndarray, "I"]) -> MeanDifference:
     mean = float(percents.mean())
     if count < 2:
         return MeanDifference(mean, inf, count)
-    deviation = float(percents.std(ddof=1))
-    half = NORMAL_95 * deviation / sqrt(count)
+    half = float(half_interval_95(percents))
     return MeanDifference(mean, half, count)
 
 

@@ -14,9 +14,10 @@ import numpy as np
 from jaxtyping import Float
 
 from rhumbline.bench.figures.radar import radar_figure
-from rhumbline.bench.provenance import ORIGIN_FIELDS, group_by_label
-from rhumbline.bench.report import NORMAL_95
+from rhumbline.bench.provenance import group_by_label
+from rhumbline.bench.report import half_interval_95
 from rhumbline.bench.results import (
+    FIELDS,
     InstanceKey,
     Result,
     SetKey,
@@ -28,16 +29,15 @@ from rhumbline.bench.results import (
 )
 from rhumbline.plots.canvas import save_figure
 from rhumbline.plots.curves import (
-    OURS,
+    STYLE,
     Curve,
     Palette,
     assign_colours,
     draw_anytime,
     draw_search,
     draw_shift,
+    is_ours,
 )
-
-MAX_CURVE_POINTS = 64  # A curve with more points gets an even logarithmic grid.
 
 
 class TraceColumn(IntEnum):
@@ -179,7 +179,7 @@ def anytime_figure(results: Sequence[Result], palette: Palette | None = None) ->
         name = colour_name(result)
         return f"{name}, {result.hardware}" if several_machines else name
 
-    families = group_by_label(shown, name_of, ORIGIN_FIELDS)
+    families = group_by_label(shown, name_of, FIELDS.origin)
     if len(families) < 2 or not has_gaps(shown):
         return None
     curves: list[Curve] = []
@@ -242,7 +242,7 @@ def shift_figure(results: Sequence[Result], palette: Palette | None = None) -> A
 def base_method(names: Sequence[str]) -> str:
     """Return our method, or else the last one."""
     for name in names:
-        if name.startswith(OURS):
+        if is_ours(name):
             return name
     return names[-1]
 
@@ -334,10 +334,10 @@ def common_grid(times: Sequence[Float[np.ndarray, "P"]]) -> Float[np.ndarray, "G
     end = max(time[-1] for time in times)
     common = [time[time >= begin] for time in times]
     grid = np.unique(np.concatenate(common))
-    if len(grid) <= MAX_CURVE_POINTS:
+    if len(grid) <= STYLE.max_points:
         return grid
     positive = grid[grid > 0]
-    return np.geomspace(positive[0], end, MAX_CURVE_POINTS)
+    return np.geomspace(positive[0], end, STYLE.max_points)
 
 
 def average_seeds(
@@ -356,10 +356,9 @@ def mean_and_half_interval(
     values: Float[np.ndarray, "I G"],
 ) -> tuple[Float[np.ndarray, "G"], Float[np.ndarray, "G"]]:
     """Return the mean over instances and half its 95 % interval, which is 0 for one instance."""
-    deviation = np.zeros_like(values[0])
+    half = np.zeros_like(values[0])
     if len(values) > 1:
-        deviation = values.std(0, ddof=1)
-    half = NORMAL_95 * deviation / np.sqrt(len(values))
+        half = half_interval_95(values)
     return values.mean(0), half
 
 

@@ -19,8 +19,6 @@ from rhumbline.plots.latent import Landscape
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.task import Task
 
-HALF_WIDTH = 1.5  # of the grid. A search may leave the box [-1, 1] that latents were trained in.
-
 # Means [generations, instances, 2] and deviations [generations, instances]
 SearchPath = tuple[Float[np.ndarray, "T B 2"], Float[np.ndarray, "T B"]]
 
@@ -36,7 +34,8 @@ def compute_landscapes(task: Task, points: int, generations: int) -> list[Landsc
             f"a landscape needs a policy with 2 latent dimensions, this one has {dimensions}; "
             "train one with --set policy.latent=2"
         )
-    axis = torch.linspace(-HALF_WIDTH, HALF_WIDTH, points, device=task.device)
+    half_width = 1.5  # A search may leave the box [-1, 1] that latents were trained in.
+    axis = torch.linspace(-half_width, half_width, points, device=task.device)
     latents = torch.cartesian_prod(axis, axis).flip(1)
     cost = grid_costs(task, latents).reshape(task.count, points, points)
     means, deviation = search_path(task, generations)

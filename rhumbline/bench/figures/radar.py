@@ -14,18 +14,8 @@ from rhumbline.bench.results import (
     keep_common_instances,
 )
 from rhumbline.plots.canvas import THEME
-from rhumbline.plots.curves import OURS, Palette
+from rhumbline.plots.curves import Palette, is_ours
 from rhumbline.plots.radar import draw_radar
-
-# Other categories come behind these.
-CATEGORY_ORDER = (
-    "in distribution",
-    "few-shot",
-    "larger",
-    "small shift",
-    "medium shift",
-    "large shift",
-)
 
 SetResults = dict[str, list[Result]]  # of one set, by method
 
@@ -62,13 +52,21 @@ def sets_by_category(results: Sequence[Result]) -> dict[str, list[SetResults]]:
 
     Classical solvers, which count no attempts, are left out.
     """
+    first_categories = (
+        "in distribution",
+        "few-shot",
+        "larger",
+        "small shift",
+        "medium shift",
+        "large shift",
+    )
     relevant = [result for result in results if result.category and result.attempts]
     by_category = group_results(relevant, lambda result: result.category)
 
     def order(category: str) -> tuple[int, str]:
-        if category in CATEGORY_ORDER:
-            return CATEGORY_ORDER.index(category), category
-        return len(CATEGORY_ORDER), category
+        if category in first_categories:
+            return first_categories.index(category), category
+        return len(first_categories), category
 
     categories: dict[str, list[SetResults]] = {}
     for category in sorted(by_category, key=order):
@@ -110,7 +108,7 @@ def methods_to_draw(categories: Mapping[str, Sequence[SetResults]]) -> list[str]
     for sets in categories.values():
         for set_results in sets:
             names += [name for name in set_results if name not in names]
-    ours = next((name for name in names if name.startswith(OURS)), None)
+    ours = next((name for name in names if is_ours(name)), None)
     relevant = list(categories.values())
     if ours is not None:
         relevant = [sets for sets in relevant if has_method(sets, ours)]

@@ -21,11 +21,20 @@ from rhumbline.bench.suite import SetSpec, Suite
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.external import cpsat
 
-SECONDS_BETWEEN_WRITES = 20.0
-MAX_WAIT_SECONDS = 1e6  # A pool of processes does not wait for an infinite time.
-
 # From an instance to the cost of a checked plan and a lower bound, which is NaN if there is none
 BoundedSolve = Callable[[Any], tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class ReferenceTuning:
+    """Numbers that decide how references are made."""
+
+    seconds_between_writes: float = 20.0
+    # A pool of processes does not wait for an infinite time.
+    max_wait_seconds: float = 1e6
+
+
+TUNING = ReferenceTuning()
 
 
 @dataclass(frozen=True)
@@ -170,7 +179,7 @@ def fill_references(
     pending = [(place, instances[place]) for place in np.flatnonzero(~is_done).tolist()]
     done = total - len(pending)
     found = References.empty(total, made_by, options.made_on)
-    next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
+    next_write = time.monotonic() + TUNING.seconds_between_writes
     yield ReferenceProgress(file, done, total)
     try:
         for solved in solve_all(solve, pending, options):
@@ -179,7 +188,7 @@ def fill_references(
             done += 1
             if time.monotonic() >= next_write:
                 add_references(file, found)
-                next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
+                next_write = time.monotonic() + TUNING.seconds_between_writes
             yield ReferenceProgress(file, done, total)
     finally:
         if found.has_cost.any():
@@ -201,7 +210,7 @@ def solve_all(
     with Pool(options.workers, initializer=leave_interrupts_to_parent) as pool:
         results = pool.imap_unordered(partial(solve_one, solve), pending)
         for _ in pending:
-            seconds_left = min(end - time.monotonic(), MAX_WAIT_SECONDS)
+            seconds_left = min(end - time.monotonic(), TUNING.max_wait_seconds)
             try:
                 yield results.next(timeout=max(0.0, seconds_left))
             except TimeoutError:

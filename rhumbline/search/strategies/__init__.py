@@ -1,61 +1,77 @@
-"""Search strategies, each a small module, and the table of their names."""
+"""Search strategies, each a small module, and the registry of their names.
+
+An outside package adds a strategy by an entry point:
+
+    [project.entry-points."rhumbline.strategies"]
+    nearby = "my_package:Nearby"
+"""
 
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
+from rhumbline.domains import DOMAINS, find_policy_family
 from rhumbline.errors import InputError
-from rhumbline.policies import Policy
-from rhumbline.policies.latent_space import Members
-from rhumbline.search.strategies.cmaes import CMAES
-from rhumbline.search.strategies.cmaes_eas import CMAESEAS
-from rhumbline.search.strategies.cmaes_elite import CMAESElite
-from rhumbline.search.strategies.cmaes_refine import CMAESRefine
-from rhumbline.search.strategies.eas import EASEmb, EASLay
-from rhumbline.search.strategies.greedy_sampling import Fixed, Greedy, Sampling, Uniform
-from rhumbline.search.strategies.population import Population
-from rhumbline.search.strategies.sampling_elite import SamplingElite
-from rhumbline.search.strategies.sgbs import SGBS, SGBSEAS
+from rhumbline.policies import Members, Policy
+from rhumbline.registry import Registry
+from rhumbline.search.needs import unmet_need
+from rhumbline.search.strategy import Strategy, as_strategy
 from rhumbline.search.task import Task
-from rhumbline.toml_config import build_dataclass, did_you_mean, parse_value
+from rhumbline.toml_config import build_dataclass, parse_value
 
-STRATEGIES: dict[str, type[Any]] = {
-    "cmaes": CMAES,
-    "sampling": Sampling,
-    "greedy": Greedy,
-    "uniform": Uniform,
-    "fixed": Fixed,
-    "population": Population,
-    "eas-emb": EASEmb,
-    "eas-lay": EASLay,
-    "sgbs": SGBS,
-    "sgbs-eas": SGBSEAS,
-    "cmaes-eas": CMAESEAS,
-    "cmaes-elite": CMAESElite,
-    "sampling-elite": SamplingElite,
-    "cmaes-refine": CMAESRefine,
-}
+STRATEGIES: Registry[type[Any]] = Registry(
+    "strategies",
+    {
+        "cmaes": "rhumbline.search.strategies.cmaes:CMAES",
+        "sampling": "rhumbline.search.strategies.greedy_sampling:Sampling",
+        "greedy": "rhumbline.search.strategies.greedy_sampling:Greedy",
+        "uniform": "rhumbline.search.strategies.greedy_sampling:Uniform",
+        "fixed": "rhumbline.search.strategies.greedy_sampling:Fixed",
+        "population": "rhumbline.search.strategies.population:Population",
+        "eas-emb": "rhumbline.search.strategies.eas:EASEmb",
+        "eas-lay": "rhumbline.search.strategies.eas:EASLay",
+        "sgbs": "rhumbline.search.strategies.sgbs:SGBS",
+        "sgbs-eas": "rhumbline.search.strategies.sgbs:SGBSEAS",
+        "cmaes-eas": "rhumbline.search.strategies.cmaes_eas:CMAESEAS",
+        "cmaes-elite": "rhumbline.search.strategies.cmaes_elite:CMAESElite",
+        "sampling-elite": "rhumbline.search.strategies.sampling_elite:SamplingElite",
+        "cmaes-refine": "rhumbline.search.strategies.cmaes_refine:CMAESRefine",
+    },
+)
 
-# Strategies that were measured to be better than CMA-ES (research/notebooks/experiments.md).
-BEST_BY_PROBLEM = {"cvrp": "cmaes-elite", "jssp": "sampling-elite"}
-# Strategies that may replace one another as the default; most often it is the first.
-ROUTING_STRATEGIES = ("cmaes-refine", "cmaes", "cmaes-elite")
-# All strategies that are taken where the user names none.
-DEFAULT_STRATEGIES = (*ROUTING_STRATEGIES, "sampling-elite", "population", "sampling")
+# Strategies that may replace one another as the default where plans can be refined; most often it
+# is the first.
+REFINING_STRATEGIES = ("cmaes-refine", "cmaes", "cmaes-elite")
 
 
 def default_strategy(policy: Policy[Any, Any, Any]) -> str:
-    """Return the strategy to take where none is named, by what the policy has to search."""
+    """Return the strategy to take where none is named, by what the policy has to search.
+
+    It is the one of the domain, or plain CMA-ES if the policy lacks what that one needs.
+    """
     if isinstance(policy.space, Members):
         return "population"
     if not policy.space.size:
         return "sampling"
-    return BEST_BY_PROBLEM.get(policy.problem, "cmaes")
+    domain, _ = find_policy_family(policy.problem)
+    name = domain.search.strategy
+    needs = build_strategy(name).needs
+    return "cmaes" if unmet_need(needs, policy, domain) else name
 
 
 def possible_defaults(policy: Policy[Any, Any, Any]) -> tuple[str, ...]:
     """Return all strategies that may be the default; settings select the first that has them."""
     name = default_strategy(policy)
-    return ROUTING_STRATEGIES if name in ROUTING_STRATEGIES else (name,)
+    domain, _ = find_policy_family(policy.problem)
+    is_refining = domain.search.refines and name in REFINING_STRATEGIES
+    return REFINING_STRATEGIES if is_refining else (name,)
+
+
+def all_defaults() -> tuple[str, ...]:
+    """Return all strategies that are taken where the user names none, for any policy."""
+    by_domain = [domain.search.strategy for _, domain in DOMAINS.working()]
+    names = [*REFINING_STRATEGIES, *by_domain, "population", "sampling"]
+    return tuple(dict.fromkeys(names))
 
 
 def default_strategy_for_task(task: Task) -> str:
@@ -63,23 +79,26 @@ def default_strategy_for_task(task: Task) -> str:
 
     Plans are refined where fused kernels complete prefixes (research/notebooks/experiments.md).
     """
-    name = default_strategy(task.policy)
-    refines = name in ROUTING_STRATEGIES and task.resolved_engine == "fused"
-    return "cmaes-refine" if refines else name
+    first, *_ = possible_defaults(task.policy)
+    if first == REFINING_STRATEGIES[0] and task.resolved_engine == "fused":
+        return first
+    return default_strategy(task.policy)
 
 
 def strategy_class(name: str) -> type[Any]:
-    """Return the strategy of a name; raise `InputError` if there is none."""
-    if name not in STRATEGIES:
-        known = ", ".join(STRATEGIES)
-        suggestion = did_you_mean(name, STRATEGIES)
-        raise InputError(f"strategy '{name}' is not known{suggestion}; known: {known}")
-    return STRATEGIES[name]
+    """Return the strategy of a name; raise `InputError` if there is none.
+
+    Settings are the fields of a dataclass, so a strategy with a name has to be one.
+    """
+    kind = STRATEGIES.find(name, "strategy")
+    if not is_dataclass(kind):
+        raise InputError(f"strategy '{name}' has to be a dataclass with its settings as fields")
+    return kind
 
 
-def build_strategy(name: str, settings: Sequence[str] = ()) -> Any:
+def build_strategy(name: str, settings: Sequence[str] = ()) -> Strategy[Any]:
     """Return the strategy of a name with these settings, each "field=value"."""
-    return build_dataclass(strategy_class(name), parse_settings(settings), name)
+    return as_strategy(build_dataclass(strategy_class(name), parse_settings(settings), name))
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:

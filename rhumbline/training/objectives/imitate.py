@@ -1,54 +1,77 @@
 """Imitation targets: the best plan of each instance, locally improved, in several views."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rhumbline.decoding import Rollouts
-from rhumbline.problems import Problem
+from rhumbline.errors import InputError
 from rhumbline.training import parallel
-from rhumbline.training.config import Objective
-from rhumbline.training.objectives import Targets, find_winners, select_latents
+from rhumbline.training.objectives.objective import TrainingObjective, TrainingStep
+from rhumbline.training.objectives.targets import Targets, find_winners, select_latents
 
 
-def imitation_targets(
-    problem: Problem[Any, Any],
-    objective: Objective,
-    batch: Any,
-    rollouts: Rollouts,
-    latents: Float[Tensor, "B K Z"],
-    rng: torch.Generator,
-) -> Targets:
-    """Return equivalent sequences of each instance's best plan, under the latent that found it.
+@dataclass(frozen=True)
+class Imitate(TrainingObjective):
+    """Imitation of each instance's best plan, by the latent that found it."""
 
-    The `objective.top` cheapest rollouts are improved by local search before the best is chosen.
-    An instance whose best cost is found by several latents gets no weight.
-    """
-    index, latent, cost = select_cheapest(rollouts.cost, objective.top)
-    all_actions = rollouts.actions.flatten(1, 2)
-    actions = select_sequences(all_actions, index)
-    actions = actions.long()
-    if objective.improve:
-        actions = problem.improve(batch, actions, objective.improve)
-        cost = problem.cost(batch, actions)
-    best = cost.argmin(1, keepdim=True)  # [B, 1]
-    plan = select_sequences(actions, best)[:, 0]
-    finder = latent.gather(1, best)
-    chosen = select_latents(latents, finder)
-    # The uniforms of the joint batch: several processes do what one process would have done.
-    joint = len(plan) * parallel.world_size()
-    count = objective.views
-    shape = (joint, count, 2)
-    uniforms = torch.rand(shape, generator=rng, device=plan.device)
-    views = problem.views(plan, parallel.share(uniforms))
-    best_costs = rollouts.cost.amin(2, keepdim=True)
-    _, is_unique = find_winners(best_costs)
-    steps = rollouts.actions.shape[3]
-    weight = -is_unique.float() / steps
-    sequences = is_unique.sum() * float(count)
-    return Targets(chosen, views, weight.expand(-1, count), sequences)
+    temperature: float
+    top: int
+    improve: int
+    views: int
+
+    refusals: ClassVar[Mapping[str, str]] = {
+        "temperature": "must be 1 with loss '{loss}': the gradient is on-policy",
+    }
+    reads_back: ClassVar[bool] = True
+    can_truncate: ClassVar[bool] = False
+    marks_rollouts: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        sampled = self.latents * self.starts
+        if self.top > sampled:
+            raise InputError(
+                f"objective.top is {self.top}, but a step samples {sampled} per instance"
+            )
+
+    @property
+    def rollout_temperature(self) -> float:
+        """Temperature of the step's rollouts: imitation is off-policy anyway."""
+        return self.temperature
+
+    def targets(self, step: TrainingStep) -> Targets:
+        """Return equivalent sequences of each instance's best plan, under the finder's latent.
+
+        The `top` cheapest rollouts are improved by local search before the best is chosen. An
+        instance whose best cost is found by several latents gets no weight.
+        """
+        problem = step.problem
+        rollouts = step.rollouts
+        index, latent, cost = select_cheapest(rollouts.cost, self.top)
+        all_actions = rollouts.actions.flatten(1, 2)
+        actions = select_sequences(all_actions, index)
+        actions = actions.long()
+        if self.improve:
+            actions = problem.improve(step.batch, actions, self.improve)
+            cost = problem.cost(step.batch, actions)
+        best = cost.argmin(1, keepdim=True)  # [B, 1]
+        plan = select_sequences(actions, best)[:, 0]
+        finder = latent.gather(1, best)
+        chosen = select_latents(step.latents, finder)
+        # The uniforms of the joint batch: several processes do what one process would have done.
+        joint = len(plan) * parallel.world_size()
+        shape = (joint, self.views, 2)
+        uniforms = torch.rand(shape, generator=step.rng, device=plan.device)
+        views = problem.views(plan, parallel.share(uniforms))
+        best_costs = rollouts.cost.amin(2, keepdim=True)
+        _, is_unique = find_winners(best_costs)
+        length = rollouts.actions.shape[3]
+        weight = -is_unique.float() / length
+        sequences = is_unique.sum() * float(self.views)
+        return Targets(chosen, views, weight.expand(-1, self.views), sequences)
 
 
 def select_sequences(

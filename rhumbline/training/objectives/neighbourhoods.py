@@ -8,7 +8,35 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rhumbline.decoding import Rollouts, unmark_actions
-from rhumbline.training.objectives import Targets
+from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
+from rhumbline.training import parallel
+from rhumbline.training.objectives.objective import TrainingStep
+from rhumbline.training.objectives.targets import Targets
+
+
+def resample_neighbourhoods(
+    step: TrainingStep, targets: Targets, count: int, samples: int
+) -> Targets:
+    """Add `count` re-sampled neighbourhoods of each instance's best plan to compared targets.
+
+    Each is completed `samples` times, under the latent that found the plan.
+    """
+    plan, latent = select_best_plans(step.rollouts, step.latents)
+    # The uniforms of the joint batch: several processes do what one process would have done.
+    joint = len(plan) * parallel.world_size()
+    shape = (joint, count, 2)
+    uniforms = torch.rand(shape, generator=step.rng, device=plan.device)
+    make_prefixes = step.domain.require("neighbourhoods", "objective.parts")
+    prefixes = neighbourhood_prefixes(
+        make_prefixes,
+        step.batch.xy,
+        plan.long(),
+        parallel.share(uniforms),
+        both=False,
+    )
+    completed = step.complete(latent, prefixes, samples)
+    by_neighbourhood = completed.map(lambda x: x[:, 0].unflatten(1, (-1, samples)))
+    return append_neighbourhoods(targets, latent, prefixes.length, by_neighbourhood)
 
 
 def select_best_plans(

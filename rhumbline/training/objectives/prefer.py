@@ -1,15 +1,25 @@
 """Preference targets: groups of rollouts of the same start that are compared with one another."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
+from rhumbline.errors import InputError
 from rhumbline.problems.costs import shift_cost
-from rhumbline.training.config import Objective
-from rhumbline.training.objectives import (
+from rhumbline.training.config import TrainConfig, names_with
+from rhumbline.training.objectives.neighbourhoods import resample_neighbourhoods
+from rhumbline.training.objectives.objective import TrainingObjective, TrainingStep
+from rhumbline.training.objectives.symmetric_copies import (
+    CopySettings,
+    SymmetricTarget,
+    find_symmetric_target,
+)
+from rhumbline.training.objectives.targets import (
     TIE_TOLERANCE,
     Targets,
     find_winners,
@@ -18,7 +28,131 @@ from rhumbline.training.objectives import (
     select_winner_rows,
     sequence_count,
 )
-from rhumbline.training.objectives.symmetric_copies import SymmetricTarget
+
+COMPARED = "is for loss 'prefer' with samples of 2 or more, which are compared"
+SEVERAL = "is for several latents and several copies: set latents and copies"
+
+
+@dataclass(frozen=True)
+class Prefer(TrainingObjective):
+    """Comparison of rollouts of the same start: cheaper ones become likelier than others."""
+
+    samples: int
+    trial: Literal["all", "sample", "greedy"]
+    copies: int
+    shared: bool
+    parts: int
+    lesson: float
+    sharpness: float
+
+    refusals: ClassVar[Mapping[str, str]] = {
+        "copies": COMPARED,
+        "shared": SEVERAL,
+        "parts": COMPARED,
+        "samples": "is for loss 'prefer', which compares them, not '{loss}'",
+        "trial": "is for loss 'prefer', not '{loss}'",
+    }
+
+    def __post_init__(self) -> None:
+        self.check_copies()
+        self.check_parts()
+        self.check_samples()
+
+    def check_copies(self) -> None:
+        """Refuse symmetric copies whose best plan no group of samples could learn."""
+        if self.copies > 1 and self.samples == 1:
+            raise InputError(f"objective.copies {COMPARED}")
+        if self.shared and (self.copies == 1 or self.latents == 1):
+            raise InputError(f"objective.shared {SEVERAL}")
+
+    def check_parts(self) -> None:
+        """Refuse re-sampled regions without comparison, or whose given actions would be scored."""
+        if self.parts and self.samples == 1:
+            raise InputError(f"objective.parts {COMPARED}")
+        if self.parts and self.certain == 1.0:
+            raise InputError(
+                "objective.parts needs objective.certain below 1: what is given counts as certain"
+            )
+
+    def check_samples(self) -> None:
+        """Refuse competitions without latents, and comparisons of a single sample."""
+        if self.trial != "all" and self.latents < 2:
+            raise InputError(
+                f"objective.trial '{self.trial}' is a competition among latents; "
+                "set latents to 2 or more"
+            )
+        if self.samples == 1 and (self.latents > 1 or self.starts == 1):
+            raise InputError(
+                "objective.samples is 1, but loss 'prefer' compares several rollouts of a latent "
+                "and start"
+            )
+
+    def check_recipe(self, config: TrainConfig) -> None:
+        """Refuse copies and regions that the problem does not have, or copies of half a batch."""
+        super().check_recipe(config)
+        traits = config.traits
+        if self.copies > traits.symmetric_copies:
+            raise InputError(
+                "objective.copies is for tsp and, up to 4, for cvrp, whose plans cannot be reversed"
+            )
+        if self.parts and not traits.has_neighbourhoods:
+            able = " and ".join(names_with(lambda traits: traits.has_neighbourhoods))
+            raise InputError(f"objective.parts is for {able}, whose plans have neighbourhoods")
+        if config.batch % self.copies:
+            raise InputError(
+                f"objective.copies is {self.copies}, which has to divide the batch "
+                f"of {config.batch}"
+            )
+
+    def check_policy(self, policy: Any) -> None:
+        """Refuse to re-sample neighbourhoods with a population."""
+        if self.parts and policy.architecture.members:
+            raise InputError(
+                "objective.parts is for a single decoder, and this policy is a population; "
+                "set parts to 0"
+            )
+
+    @property
+    def copies_per_instance(self) -> int:
+        """Symmetric copies of each instance in a batch, side by side."""
+        return self.copies
+
+    @property
+    def shares_latents(self) -> bool:
+        """Whether the copies of an instance have the same latents."""
+        return self.shared
+
+    @property
+    def rollouts_per_start(self) -> int:
+        """Consecutive rollouts of each latent that begin with the same start."""
+        return self.samples if self.trial == "all" else 1
+
+    @property
+    def rollout_temperature(self) -> float:
+        """Temperature of the step's rollouts."""
+        return 0.0 if self.trial == "greedy" else 1.0
+
+    @property
+    def copy_settings(self) -> CopySettings:
+        """How the copies of an instance teach one another."""
+        return CopySettings(self.copies, self.rollouts_per_start, self.lesson, self.shared)
+
+    def targets(self, step: TrainingStep) -> Targets:
+        """Return groups of rollouts to compare, and what copies and neighbourhoods add to them."""
+        symmetric = find_symmetric_target(
+            step.rollouts, step.starts, self.copy_settings, step.domain.training.is_reversible
+        )
+        if self.trial == "all":
+            targets = preference_targets(step.rollouts, step.latents, self.samples, symmetric)
+        else:
+            targets = resample_winners(step, self, symmetric)
+        if not self.parts:
+            return targets
+        return resample_neighbourhoods(step, targets, self.parts, self.samples)
+
+    def loss_weights(self, targets: Targets, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        """Return the weight of each sequence, which depends on the scores of its whole group."""
+        return targets.loss_weights(scores, self.sharpness)
 
 
 def preference_targets(
@@ -72,26 +206,20 @@ def select_winner_rollouts(
 
 
 def resample_winners(
-    roll: Callable[..., Rollouts],
-    rollouts: Rollouts,
-    latents: Float[Tensor, "B K Z"],
-    starts: Int[Tensor, "B S"],
-    objective: Objective,
-    symmetric: SymmetricTarget | None = None,
+    step: TrainingStep, objective: Prefer, symmetric: SymmetricTarget | None = None
 ) -> Targets:
     """Sample the winner of each start again, after one rollout per latent, and compare its samples.
 
-    `roll` makes rollouts for given latents and starts. A winning rollout that was sampled belongs
-    to the compared group. A greedy one does not, so ties between latents do no harm: which of the
-    latents with the same solution comes first is random.
+    A winning rollout that was sampled belongs to the compared group. A greedy one does not, so ties
+    between latents do no harm: which of the latents with the same solution comes first is random.
     """
-    first, chosen, is_unique = select_winner_rollouts(rollouts, latents, 1, symmetric)
+    first, chosen, is_unique = select_winner_rollouts(step.rollouts, step.latents, 1, symmetric)
     is_greedy = objective.trial == "greedy"
     more = objective.samples if is_greedy else objective.samples - 1
-    again = roll(
+    again = step.roll_out(
         chosen,
-        repeat_starts(starts, more),
-        temperature=objective.temperature,
+        repeat_starts(step.starts, more),
+        temperature=1.0,
         attempt=objective.latents,
     )
     own = select_own_starts(again, more)

@@ -1,19 +1,47 @@
 """REINFORCE targets: all rollouts of a single policy, or the winning latents of each start."""
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
-from rhumbline.training.objectives import (
+from rhumbline.errors import InputError
+from rhumbline.training.objectives.objective import TrainingObjective, TrainingStep
+from rhumbline.training.objectives.targets import (
     Targets,
     find_winners,
     select_latents,
     select_winner_rows,
     sequence_count,
 )
+
+
+@dataclass(frozen=True)
+class Reinforce(TrainingObjective):
+    """REINFORCE: all rollouts of a single policy, or the winner of each start among latents."""
+
+    baseline: Literal["starts", "second"]
+
+    refusals: ClassVar[Mapping[str, str]] = {
+        "baseline": "'second' is for loss 'reinforce', not '{loss}'",
+    }
+
+    def __post_init__(self) -> None:
+        if self.baseline == "second" and self.latents < 2:
+            raise InputError(
+                "objective.baseline 'second' needs latents of at least 2: "
+                "a single latent has no second best"
+            )
+
+    def targets(self, step: TrainingStep) -> Targets:
+        """Return all sequences of a single policy, and of several latents the winners."""
+        if self.latents == 1:
+            return pomo_targets(step.rollouts, step.latents)
+        return winner_targets(step.rollouts, step.latents, self.baseline)
 
 
 def pomo_weight(cost: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:

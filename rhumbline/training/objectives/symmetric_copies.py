@@ -10,7 +10,16 @@ from torch import Tensor
 from rhumbline.decoding import Rollouts, unmark_actions
 from rhumbline.problems.symmetry import is_mirrored, rotated_copies, symmetric_copies
 from rhumbline.record import Record
-from rhumbline.training.config import Objective
+
+
+@dataclass(frozen=True)
+class CopySettings:
+    """How the copies of an instance teach one another."""
+
+    copies: int
+    samples: int  # consecutive rollouts of each latent that share their start
+    weight: float  # of imitating the best plan
+    only_finder: bool  # whether only the latent that found the plan learns it
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,7 @@ class SymmetricTarget(Record):
 
 @torch.no_grad()
 def find_symmetric_target(
-    rollouts: Rollouts, starts: Int[Tensor, "B R"], objective: Objective, start_anywhere: bool
+    rollouts: Rollouts, starts: Int[Tensor, "B R"], settings: CopySettings, start_anywhere: bool
 ) -> SymmetricTarget | None:
     """Return the best plan of all copies of each instance, for each start of each copy.
 
@@ -38,10 +47,10 @@ def find_symmetric_target(
     is the best tour from any start, in the direction of the copy. CVRP routes cannot, so the target
     of a start is the best plan that begins with it.
     """
-    copies = objective.copies
+    copies = settings.copies
+    samples = settings.samples
     if copies == 1:
         return None
-    samples = objective.samples if objective.trial == "all" else 1
     latents = rollouts.cost.shape[1]
     by_copy = rollouts.cost.unflatten(0, (-1, copies))
     by_start = by_copy.unflatten(3, (-1, samples))
@@ -73,8 +82,8 @@ def find_symmetric_target(
     return SymmetricTarget(
         best[..., None],
         plan[:, :, None],
-        objective.lesson,
-        latent if objective.shared else None,
+        settings.weight,
+        latent if settings.only_finder else None,
     )
 
 
