@@ -100,6 +100,9 @@ class SearchDefaults:
     max_learning_rate: float = 0.005  # of strategies that learn on the instance
     # Whether an attempt has rollouts from several starts, whose costs active search compares.
     comparable_starts: bool = False
+    # From rules, batch, costs and actions: the costs that active search learns from; None: as they
+    # are. Its rates are for lengths in the unit square.
+    learning_cost: Callable[[Any, Any, Any, Any], Any] | None = None
     # Whether the policy can express every plan that a user may give, and so learn from it.
     learns_from_given_plans: bool = False
     # Whether a search learns from other sequences that spell the same plan (`Problem.views`).
