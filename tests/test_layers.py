@@ -19,7 +19,7 @@ LAYERS = (
     ("domains",),
     ("checkpoint", "files", "improvers"),
     ("search", "training"),
-    ("inputs", "pipeline", "api", "plots"),
+    ("inputs", "pipeline", "api", "plots", "testing"),
     ("bench",),
     ("cli", "__main__"),
 )

@@ -89,7 +89,7 @@ def load_costs(path: Path) -> dict[str, object]:
     try:
         costs = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, a huge number, deep nesting
-        line = getattr(error, "lineno", None)
+        line = error.lineno if isinstance(error, json.JSONDecodeError) else None
         message = f"is not JSON ({error}); correct or remove the file"
         raise InputError.at(path, line, message) from error
     if not isinstance(costs, dict):

@@ -51,7 +51,7 @@ def load_object(path: Path) -> dict[str, Any]:
     try:
         facts = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, a huge number, deep nesting
-        line = getattr(error, "lineno", None)
+        line = error.lineno if isinstance(error, json.JSONDecodeError) else None
         raise InputError.at(path, line, f"is not JSON ({error}); correct it") from error
     known = REQUIRED_KEYS + OPTIONAL_KEYS
     if not isinstance(facts, dict):

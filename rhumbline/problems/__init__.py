@@ -1,8 +1,23 @@
 """The problems: one stateless object of rules each. Nothing here depends on a network.
 
-Contract of costs: lower is better, and costs may have either sign, so a profit to maximise is a
-negative cost. They are finite for complete plans; an infinite cost stands for "no plan". Code that
-compares costs uses absolute differences, or a share of their size (`costs.shift_cost`).
+The protocols below are the contracts that a problem of an outside package must keep, too;
+`rhumbline.testing.check_problem` checks them. What the types do not say:
+
+- A batch is a `Record`. The first axis of each of its tensors is the instance, so that a row stands
+  for itself: `batch[2:3]` is the batch of the third instance alone. It has two fields that the
+  package reads: `key` [B], int64, and `scale` [B], positive. If instances lie in the plane, `xy`
+  [B, N, 2] in the unit square lets `augment` make symmetric copies of them; the costs of the copies
+  must be those of the original.
+- `key` selects an instance's random numbers. It is a checksum of the contents, the same in any
+  batch, so that a file gives the same plan alone and among others.
+- A state is a `Record` whose tensors are [B, R, ...]. A field that all rollouts of an instance
+  share is [B, 1, ...], never [B, N, ...]: beam search and `replay` index the second axis.
+- Costs are minimised and may have either sign: what collects prizes costs the negative of them.
+  Times `scale`, the cost of a sequence is that of its plan on the host. Costs of complete plans are
+  finite; an infinite one stands for "no plan". Code that compares costs uses absolute differences,
+  or a share of their size (`costs.shift_cost`).
+- Rules are pure and know no randomness besides the generator of `sample`.
+- Nothing may depend on the other instances of a batch.
 """
 
 from collections.abc import Sequence
@@ -24,13 +39,18 @@ RolloutState = TypeVar("RolloutState")
 class Instance(Protocol):
     """One instance on the host, exact."""
 
-    problem: str  # a name in `PROBLEMS`
+    problem: str  # the name of its domain
     name: str
     best_known: float | None
 
     @property
     def size(self) -> int:
         """Return the number of nodes or operations."""
+        ...
+
+    @property
+    def has_integer_costs(self) -> bool:
+        """Return whether all costs are whole numbers, and shown as such."""
         ...
 
     @property
@@ -49,7 +69,10 @@ class Instance(Protocol):
 
 @runtime_checkable
 class Plan(Protocol):
-    """A solution on the host in plain integers. It checks and prices itself without a policy."""
+    """A solution on the host in plain integers. It checks and prices itself without a policy.
+
+    A lower cost is better. Costs may be negative.
+    """
 
     def check(self, instance: Any) -> None:
         """Raise `Infeasible`, with the reason, unless the plan is feasible for the instance."""
@@ -69,7 +92,9 @@ class Problem(Protocol[InstanceBatch, RolloutState]):
     """Rules of a problem over a batch of B instances and R rollouts each.
 
     A batch has `key` [B], which selects an instance's random numbers, and `scale` [B], which turns
-    costs into the instance's own units. Costs are minimised.
+    costs into the instance's own units. Costs are minimised and may be negative.
+    `stepwise.StepwiseRules` has `replay`, `outcome`, `views` and `improve` for rules that do
+    without faster ones of their own.
     """
 
     name: str
@@ -99,7 +124,10 @@ class Problem(Protocol[InstanceBatch, RolloutState]):
         ...
 
     def starts(self, batch: InstanceBatch) -> Int[Tensor, "B S"]:
-        """Return the first actions of one attempt."""
+        """Return the first actions of one attempt, one at least.
+
+        An attempt is a rollout from each of them. Without a choice to begin with, it is one 0.
+        """
         ...
 
     def reset(self, batch: InstanceBatch, starts: Int[Tensor, "B R"]) -> RolloutState:
@@ -107,7 +135,7 @@ class Problem(Protocol[InstanceBatch, RolloutState]):
         ...
 
     def mask(self, state: RolloutState) -> Bool[Tensor, "B R A"]:
-        """Return True where an action is allowed."""
+        """Return True where an action is allowed: one at least, also in a finished rollout."""
         ...
 
     def step(self, state: RolloutState, action: Int[Tensor, "B R"]) -> RolloutState:
@@ -119,7 +147,7 @@ class Problem(Protocol[InstanceBatch, RolloutState]):
         ...
 
     def horizon(self, batch: InstanceBatch) -> int:
-        """Return an upper bound on the length of an action sequence."""
+        """Return an upper bound on the length of an action sequence, the first included."""
         ...
 
     def replay(self, batch: InstanceBatch, actions: Int[Tensor, "B R T"]) -> RolloutState:
@@ -130,7 +158,7 @@ class Problem(Protocol[InstanceBatch, RolloutState]):
         """Return the cost of complete sequences, from the actions alone.
 
         Lower is better, of either sign. Times the batch's `scale` it is in the instance's own
-        units.
+        units. Sequences may be padded by what `step` ignores in a finished rollout.
         """
         ...
 
@@ -153,7 +181,7 @@ class Problem(Protocol[InstanceBatch, RolloutState]):
         ...
 
     def decode(self, instance: Any, actions: Sequence[int]) -> Plan:
-        """Return the plan of an action sequence."""
+        """Return the plan of an action sequence, which may be padded."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The eight symmetries of the square: other coordinates of the same routing instance."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,6 +11,13 @@ from rhumbline.errors import InputError
 
 SYMMETRY_COUNT = 8
 ROTATIONS = (0, 3, 5, 6)  # by 0, 180, 90 and 270 degrees; the others mirror (see `is_mirrored`)
+
+
+@runtime_checkable
+class PlanarBatch(Protocol):
+    """A batch of instances in the plane, whose symmetric copies cost the same."""
+
+    xy: Float[Tensor, "B N 2"]  # in the unit square
 
 
 def symmetries(
@@ -42,7 +49,7 @@ def symmetric_copies(batch: Any, copies: int) -> Any:
         raise InputError(f"augment is {copies}; a square has 1 to {SYMMETRY_COUNT} symmetries")
     if copies == 1:
         return batch
-    if getattr(batch, "xy", None) is None:
+    if not isinstance(batch, PlanarBatch):
         raise InputError("augment needs positions in the plane; this problem has none")
     return with_coordinates(batch, symmetries(batch.xy, copies))
 

@@ -1,24 +1,16 @@
-"""The rules of the TSP by hand, and a conformance suite that every problem has to pass."""
+"""The rules of the TSP by hand."""
 
 import math
-from collections.abc import Callable
-from dataclasses import fields
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.problems import PROBLEMS, Problem
-from rhumbline.problems.cvrp import CVRPInstance
-from rhumbline.problems.cvrp import cvrp_from_arrays as vehicles_from_arrays
-from rhumbline.problems.jssp import JSSPInstance
-from rhumbline.problems.jssp import jssp_from_arrays as jobs_from_arrays
 from rhumbline.problems.metrics import scale_to_unit_square
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance, tsp_from_array
+from rhumbline.testing.contracts import expect_same, random_walk
 
-SIZES = [1, 2, 3, 7]
 HOUSE = np.array(
     [[0.0, 0.0], [4.0, 0.0], [4.0, 3.0], [2.0, 5.0], [0.0, 3.0]]
 )  # a square with a roof
@@ -26,24 +18,6 @@ HOUSE = np.array(
 
 def tour_of(*order: int) -> torch.Tensor:
     return torch.tensor([[order]])
-
-
-def random_rollout(
-    problem: Problem[Any, Any], batch: Any, rng: torch.Generator
-) -> tuple[torch.Tensor, list[Any]]:
-    """Return actions of a uniformly random policy from all starts, and the states before each."""
-    start = problem.starts(batch)
-    state, actions, states = problem.reset(batch, start), [start], []
-    while not problem.finished(state):
-        allowed = problem.mask(state)
-        assert allowed.any(-1).all(), "a rollout that is not finished has nowhere to go"
-        assert len(actions) < problem.horizon(batch)
-        states.append(state)
-        chance = torch.rand(allowed.shape, generator=rng).masked_fill(~allowed, -1.0)
-        actions.append(chance.argmax(-1))
-        state = problem.step(state, actions[-1])
-    states.append(state)
-    return torch.stack(actions, -1), states
 
 
 # --- by hand
@@ -107,156 +81,7 @@ def test_tours_speak_the_numbers_of_their_file() -> None:
         Tour((0, 1, 2, 3)).check(odd)
 
 
-# --- conformance
-
-
-def some_demand(xy: np.ndarray) -> CVRPInstance:
-    """Return an instance with the first node as depot; a vehicle holds about two others."""
-    return vehicles_from_arrays(xy[0], xy[1:], np.arange(len(xy) - 1) % 5, 6)
-
-
-def some_jobs(points: np.ndarray) -> JSSPInstance:
-    """Return half as many jobs as points, of four operations each, on three machines.
-
-    Each job visits some machine twice.
-    """
-    durations = points.reshape(-1, 4)
-    return jobs_from_arrays(durations.astype(int), durations.argsort(axis=1) % 3)
-
-
-def cycle(order: list[int]) -> object:
-    """Return a tour in a form that ignores its start and direction."""
-    return frozenset(frozenset(edge) for edge in zip(order, order[1:] + order[:1], strict=True))
-
-
-def routes(actions: list[int]) -> object:
-    """Return routes in a form that ignores their order and direction."""
-    words = "".join(chr(96 + a) if a else " " for a in actions).split()
-    return frozenset(min(word, word[::-1]) for word in words)
-
-
-# What the suite has to know of each problem: a random instance over points, and how to compare
-# plans.
-INSTANCE: dict[str, Callable[[np.ndarray], Any]] = {
-    "tsp": tsp_from_array,
-    "cvrp": some_demand,
-    "jssp": some_jobs,
-    "jssp-machines": some_jobs,
-}
-PLAN_OF: dict[str, Callable[[list[int]], object]] = {
-    "tsp": cycle,
-    "cvrp": routes,
-    "jssp": tuple,
-    "jssp-machines": tuple,
-}
-ONE_PLAN_OF = {"jssp", "jssp-machines"}  # a plan has one sequence there
-
-
-@pytest.fixture(params=sorted(PROBLEMS))
-def problem(request: pytest.FixtureRequest) -> Problem[Any, Any]:
-    return PROBLEMS[request.param]
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_rollouts_end_within_the_horizon(
-    problem: Problem[Any, Any], size: int, rng: torch.Generator
-) -> None:
-    """Before the end something is always allowed, and no sequence is longer than the horizon."""
-    batch = problem.sample(3, size, rng)
-    actions, _ = random_rollout(problem, batch, rng)  # asserts on the way
-    assert actions.shape[2] <= problem.horizon(batch)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_finished_rollouts_stay_put(
-    problem: Problem[Any, Any], size: int, rng: torch.Generator
-) -> None:
-    """Any action leaves a finished state as it is."""
-    batch = problem.sample(2, size, rng)
-    _, states = random_rollout(problem, batch, rng)
-    last = states[-1]
-    after = problem.step(last, torch.zeros_like(problem.starts(batch)))
-    assert problem.finished(after)
-    assert_same_state(after, last)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_step_is_pure(problem: Problem[Any, Any], size: int, rng: torch.Generator) -> None:
-    """Stepping leaves the state it started from untouched."""
-    batch = problem.sample(2, size, rng)
-    state = problem.reset(batch, problem.starts(batch))
-    copy = state.map(torch.clone)
-    problem.step(state, problem.mask(state).to(torch.uint8).argmax(-1))
-    assert_same_state(state, copy)
-
-
-def test_random_rollouts_are_plans(problem: Problem[Any, Any]) -> None:
-    """Every random rollout passes the plan's check, and its cost, scaled back, is the plan's."""
-    instances = [
-        INSTANCE[problem.name](xy) for xy in 250.0 * np.random.default_rng(0).random((3, 8, 2))
-    ]
-    batch = problem.collate(instances)
-    actions, _ = random_rollout(problem, batch, torch.Generator().manual_seed(0))
-    costs = problem.cost(batch, actions)
-    for instance, rows, cost in zip(instances, actions.tolist(), costs.tolist(), strict=True):
-        extent = np.ptp(instance.xy, axis=0).max() if hasattr(instance, "xy") else 1.0
-        for row, priced in zip(rows, cost, strict=True):
-            plan = problem.decode(instance, row)
-            plan.check(instance)
-            assert plan.cost(instance) == pytest.approx(priced * extent, rel=1e-6)
-
-
-@pytest.mark.parametrize("size", [2, 3, 6])
-def test_replay_is_stepping(problem: Problem[Any, Any], size: int, rng: torch.Generator) -> None:
-    """The states that replay reconstructs are those that stepping went through, field by field."""
-    batch = problem.sample(3, size, rng)
-    actions, states = random_rollout(problem, batch, rng)
-    steps, rollouts = len(states) - 1, actions.shape[1]
-    replayed = problem.replay(batch, actions)
-    assert not problem.finished(replayed)
-    for t, state in enumerate(states[:-1]):
-        part = replayed.map(
-            lambda x, t=t: decisions(x, rollouts, steps)[:, :, t] if x.shape[1] > 1 else x
-        )
-        assert_same_state(
-            part, state, but="count"
-        )  # of decisions in progress; replay holds all at once
-        assert torch.equal(problem.mask(part), problem.mask(state))
-
-
-def decisions(x: torch.Tensor, rollouts: int, steps: int) -> torch.Tensor:
-    """Return a field of a replayed state with rollouts and steps in two axes.
-
-    Fields of the instance alone have one row.
-    """
-    return x.view(len(x), rollouts, steps, *x.shape[2:])
-
-
-def assert_same_state(one: Any, other: Any, but: str = "") -> None:
-    compared = 0
-    for f in fields(one):
-        a, b = getattr(one, f.name), getattr(other, f.name)
-        if f.name != but:
-            assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b, f.name
-            compared += 1
-    assert compared >= 3
-
-
-def test_views_are_the_same_plans(problem: Problem[Any, Any], rng: torch.Generator) -> None:
-    """Views are sequences of the same plans, of the same cost, and not all alike.
-
-    Their first action is a start.
-    """
-    batch, plan_of = problem.sample(3, 7, rng), PLAN_OF[problem.name]
-    plans = random_rollout(problem, batch, rng)[0][:, -1]
-    views = problem.views(plans, torch.rand(3, 40, 2, generator=rng))
-    starts = problem.starts(batch).tolist()
-    for plan, seen, own in zip(plans.tolist(), views.tolist(), starts, strict=True):
-        assert {plan_of(v) for v in seen} == {plan_of(plan)}
-        assert len({tuple(v) for v in seen}) > 1 or problem.name in ONE_PLAN_OF
-        assert {v[0] for v in seen} <= set(own)
-    spread = problem.cost(batch, views) - problem.cost(batch, plans[:, None])
-    assert spread.abs().max() < 1e-5  # sums of some float32 in another order
+# --- views
 
 
 def test_views_of_tours_begin_everywhere(rng: torch.Generator) -> None:
@@ -270,17 +95,6 @@ def test_views_of_tours_begin_everywhere(rng: torch.Generator) -> None:
         assert len({(v[1] - v[0]) for v in seen}) > 7 // 2
         assert any(v[(v.index(tour[0]) + 1) % 7] == tour[1] for v in seen)
         assert any(v[(v.index(tour[0]) + 1) % 7] == tour[-1] for v in seen)
-
-
-def test_samples_belong_to_their_generator(problem: Problem[Any, Any]) -> None:
-    """Equal generator states give equal instances, the next draw others; keys differ."""
-    one, two = (problem.sample(4, 6, torch.Generator().manual_seed(5)) for _ in range(2))
-    assert_same_state(one, two)
-    rng = torch.Generator().manual_seed(5)
-    problem.sample(4, 6, rng)
-    another, what = problem.sample(4, 6, rng), "duration" if problem.solves == "jssp" else "xy"
-    assert not torch.equal(getattr(another, what), getattr(one, what))
-    assert len(set(one.key.tolist())) == 4
 
 
 # --- scaling and starts
@@ -324,7 +138,7 @@ def test_smallest_instances(size: int, cost: float) -> None:
     """One city costs nothing, two cost the way there and back, three their triangle (3-4-5)."""
     instance = tsp_from_array(np.array([[0.0, 0.0], [3.0, 4.0], [3.0, 0.0]])[:size])
     batch = TSP().collate([instance])
-    actions, _ = random_rollout(TSP(), batch, torch.Generator().manual_seed(0))
+    actions = random_walk(TSP(), batch, torch.Generator().manual_seed(0)).actions
     for row in actions[0].tolist():
         assert TSP().decode(instance, row).cost(instance) == pytest.approx(cost)
     assert TSP().cost(batch, actions).tolist() == [
@@ -417,4 +231,5 @@ def test_replay_and_cost_take_strided_tours(rng: torch.Generator) -> None:
     stored = torch.rand(2, 5, 6, generator=rng).argsort(1)  # [B, T, R]
     tours = stored.transpose(1, 2)
     assert torch.equal(TSP().cost(batch, tours), TSP().cost(batch, tours.contiguous()))
-    assert_same_state(TSP().replay(batch, tours), TSP().replay(batch, tours.contiguous()))
+    replayed = TSP().replay(batch, tours)
+    expect_same(replayed, TSP().replay(batch, tours.contiguous()), "strides change nothing")

@@ -82,7 +82,7 @@ class RandomInstances:
         return vary(batch, variety, rng)
 
     def validation(self, rng: torch.Generator) -> list[tuple[Any, Float[Tensor, "B"]]]:
-        """Return one batch, of the recipe's `size`, and each instance's own unit of cost."""
+        """Return one batch, of the recipe's `size`; costs on the device need no other unit."""
         count = self.config.validation.count
         batch = self.sample(count, self.config.size, rng)
-        return [(batch, batch.scale)]
+        return [(batch, torch.ones_like(batch.scale))]

@@ -1,0 +1,143 @@
+"""The rules over a batch of instances and rollouts.
+
+Action 0 ends a trip. It is allowed only when no other customer can be reached in time: no prize is
+negative, so some best trip is among those.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import torch
+from rhumbline.problems.edges import neighbour_table
+from rhumbline.problems.metrics import longer_side, scale_to_unit_square
+from rhumbline.problems.stepwise import StepwiseRules
+from rhumbline.record import Record
+from torch import Tensor
+
+from rhumbline_orienteering.instance import OPInstance, Trip
+
+SLACK = 1e-12  # of the limit: what is feasible here is feasible on the host
+MAX_PRIZE = 100  # of random instances
+LIMIT = 2.0  # of random instances, in the unit square (Kool et al. 2019, for 20 customers)
+
+
+@dataclass(frozen=True)
+class OPBatch(Record):
+    xy: Tensor  # [B, N, 2], in the unit square
+    legs: Tensor  # [B, N, N], distances as shares of the limit, float64
+    prize: Tensor  # [B, N], as shares of the largest one
+    key: Tensor  # [B]
+    scale: Tensor  # [B], the largest prize
+    limit: Tensor  # [B], in the instance's own units
+
+
+@dataclass(frozen=True)
+class OPState(Record):
+    last: Tensor  # [B, R]
+    left: Tensor  # [B, R], share of the limit
+    visited: Tensor  # [B, R, N]
+    legs: Tensor  # [B, 1, N, N], of the instance
+
+
+class Orienteering(StepwiseRules):
+    name = solves = "op"
+    nouns = ("customer", "customers")
+    size_unit = "customers"
+    max_size = 1000
+    default_size = 20
+
+    def sample(self, count: int, size: int, rng: torch.Generator) -> OPBatch:
+        xy = torch.rand(count, size + 1, 2, generator=rng, device=rng.device)
+        prize = torch.randint(1, MAX_PRIZE + 1, xy.shape[:2], generator=rng, device=rng.device)
+        prize[:, 0] = 0
+        scale = prize.amax(1).float()
+        key = torch.arange(count, device=rng.device)
+        legs = torch.cdist(xy.double(), xy.double()) / LIMIT
+        limit = torch.full_like(scale, LIMIT)
+        return OPBatch(xy, legs, prize / scale[:, None], key, scale, limit)
+
+    def collate(self, instances: Sequence[OPInstance]) -> OPBatch:
+        squares = [scale_to_unit_square(i.xy).astype(np.float32) for i in instances]
+        prizes = torch.tensor([i.prizes for i in instances])
+        scale = prizes.amax(1).clamp(min=1).float()
+        contents = [repr((i.xy.tolist(), i.prizes, i.limit)) for i in instances]
+        return OPBatch(
+            xy=torch.from_numpy(np.stack(squares)),
+            legs=torch.from_numpy(np.stack([i.distances / i.limit for i in instances])),
+            prize=prizes / scale[:, None],
+            key=torch.tensor([crc32(text.encode()) for text in contents]),
+            scale=scale,
+            limit=torch.tensor([i.limit for i in instances]),
+        )
+
+    def item_count(self, instance: OPInstance) -> int:
+        return instance.size - 1
+
+    def action_count(self, batch: OPBatch) -> int:
+        return batch.xy.shape[1]
+
+    def starts(self, batch: OPBatch) -> Tensor:
+        """Return every customer that can be reached, repeated to one for each customer."""
+        reachable = 2 * batch.legs[:, 0] <= 1 + SLACK
+        reachable[:, 0] = False
+        order = reachable.int().argsort(dim=1, descending=True, stable=True)
+        count = reachable.sum(1, keepdim=True)
+        place = torch.arange(max(1, batch.xy.shape[1] - 1), device=count.device)
+        starts = order.gather(1, place % count.clamp(min=1))
+        return torch.where(count > 0, starts, 0)
+
+    def reset(self, batch: OPBatch, starts: Tensor) -> OPState:
+        shape = (*starts.shape, batch.xy.shape[1])
+        visited = torch.zeros(shape, dtype=torch.bool, device=starts.device)
+        visited = visited.scatter(2, starts[..., None], True)
+        left = 1.0 - batch.legs[:, 0].gather(1, starts)
+        return OPState(starts, left, visited, batch.legs[:, None])
+
+    def distances(self, state: OPState) -> Tensor:
+        """Return the distance from each rollout's node to all others, [B, R, N]."""
+        nodes = state.visited.shape[2]
+        index = state.last[..., None].expand(-1, -1, nodes)
+        return state.legs[:, 0].gather(1, index)
+
+    def mask(self, state: OPState) -> Tensor:
+        onwards = self.distances(state) + state.legs[:, :, 0]
+        allowed = ~state.visited & (onwards <= state.left[..., None] + SLACK)
+        allowed &= (state.last > 0)[..., None]
+        allowed[..., 0] = ~allowed[..., 1:].any(-1)
+        return allowed
+
+    def step(self, state: OPState, action: Tensor) -> OPState:
+        is_open = state.last > 0  # at the depot a trip is over
+        action = torch.where(is_open, action, 0)
+        leg = self.distances(state).gather(2, action[..., None])[..., 0]
+        visited = state.visited.scatter(2, action[..., None], True)
+        visited = torch.where(is_open[..., None], visited, state.visited)
+        return replace(state, last=action, left=state.left - leg, visited=visited)
+
+    def finished(self, state: OPState) -> bool:
+        return not bool(state.last.any())
+
+    def horizon(self, batch: OPBatch) -> int:
+        return batch.xy.shape[1]
+
+    def cost(self, batch: OPBatch, actions: Tensor) -> Tensor:
+        prizes = batch.prize[:, None].expand(-1, actions.shape[1], -1)
+        return -prizes.gather(2, actions).sum(-1)
+
+    def decode(self, instance: OPInstance, actions: Sequence[int]) -> Trip:
+        return Trip(tuple(int(action) for action in actions if action))
+
+
+def encode_trip(instance: OPInstance, trip: Trip) -> list[int]:
+    return [*trip.customers, 0]
+
+
+def trip_edges(batch: Any, actions: Tensor) -> Tensor:
+    """Return the nodes before and after each customer; others have the depot on both sides."""
+    before = actions.roll(1, 2) * (actions > 0)
+    after = actions.roll(-1, 2) * (actions > 0)
+    before[..., 0] = 0
+    return neighbour_table(actions, before, after, batch.xy.shape[1])

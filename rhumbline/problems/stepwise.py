@@ -1,0 +1,73 @@
+"""Parts of the rules that follow from the others, for problems that need none of their own."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rhumbline.errors import InputError
+
+
+class StepwiseRules:
+    """Parent of rules that define the steps and the cost; replay, outcome and views follow.
+
+    A problem may define each of them itself, which is faster.
+    """
+
+    name: str
+    reset: Callable[[Any, Tensor], Any]
+    step: Callable[[Any, Tensor], Any]
+    cost: Callable[[Any, Tensor], Tensor]
+
+    def replay(self, batch: Any, actions: Int[Tensor, "B R T"]) -> Any:
+        """Return the states before decisions 1..T-1 by making all steps, one after another."""
+        state = self.reset(batch, actions[..., 0])
+        states: list[Any] = [state]
+        for action in actions[..., 1:].unbind(2):
+            states.append(self.step(states[-1], action))
+        return stack_states(states, actions.shape[1])
+
+    def outcome(
+        self, batch: Any, state: Any, actions: Int[Tensor, "B R T"]
+    ) -> Float[Tensor, "B R"]:
+        """Return the cost of sequences; their last state does not have it."""
+        return self.cost(batch, actions)
+
+    def views(
+        self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]
+    ) -> Int[Tensor, "B V T"]:
+        """Return the same sequences: no others are known for the plans."""
+        views = uniforms.shape[1]
+        sequences = actions.unsqueeze(1)
+        return sequences.expand(-1, views, -1)
+
+    def improve(
+        self, batch: Any, actions: Int[Tensor, "B R T"], rounds: int
+    ) -> Int[Tensor, "B R T"]:
+        """Raise: there is no batched local search."""
+        message = f"there is no local improvement for {self.name} yet; set it to 0"
+        raise InputError(f"objective.improve: {message}")
+
+
+def stack_states(states: Sequence[Any], rollouts: int) -> Any:
+    """Return all states but the last as one, with the steps flattened into the rollout axis.
+
+    Fields per instance, of size 1 along the rollouts, stay as they are. With a single rollout they
+    are the fields that no step replaces.
+    """
+    first = states[0]
+    last = states[-1]
+    steps = len(states) - 1
+    stacked: dict[str, Tensor] = {}
+    for field in fields(first):
+        value = getattr(first, field.name)
+        if not isinstance(value, Tensor) or value.shape[1] != rollouts:
+            continue
+        if rollouts > 1 or getattr(last, field.name) is not value:
+            values = [getattr(state, field.name) for state in states]
+            by_step = torch.stack(values, dim=2)
+            stacked[field.name] = by_step[:, :, :steps].flatten(1, 2)
+    return replace(first, **stacked)

@@ -1,0 +1,128 @@
+"""The contracts of a search strategy, checked by short searches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from rhumbline.errors import InputError
+from rhumbline.policies import Policy
+from rhumbline.problems import Problem
+from rhumbline.search.driver import Budget, search, stream
+from rhumbline.search.task import make_task
+from rhumbline.testing.contracts import TOLERANCE, expect, group_by_shape
+
+Trace = list[tuple[int, list[float], list[float]]]  # attempts, best costs, costs of the latest step
+
+MIN_SENTENCE = 4  # words of a refusal
+MANY_ATTEMPTS = 64  # enough for several generations
+
+
+@dataclass(frozen=True)
+class Searcher:
+    """A strategy with everything that it searches."""
+
+    strategy: Any
+    rules: Problem[Any, Any]
+    policy: Policy[Any, Any, Any]
+    augment: int = 1
+
+    def trace(self, instances: Sequence[Any], attempts: int, seed: int = 0) -> Trace:
+        """Return attempts, best costs and latest costs after each step of a search."""
+        task = make_task(self.rules, self.policy, instances, seed=seed, augment=self.augment)
+        steps: Trace = []
+        for progress in stream(self.strategy, task, Budget(attempts)):
+            steps.append((progress.attempts, progress.best.tolist(), progress.latest.tolist()))
+        return steps
+
+    def solutions(self, instances: Sequence[Any], attempts: int) -> list[Any]:
+        """Return the solutions of a whole search."""
+        task = make_task(self.rules, self.policy, instances, augment=self.augment)
+        solutions, interrupted = search(self.strategy, task, Budget(attempts))
+        expect(not interrupted, "a search ends by its budget, without an interruption")
+        return solutions
+
+
+def check_strategy(
+    strategy: Any,
+    rules: Problem[Any, Any],
+    policy: Policy[Any, Any, Any],
+    instances: Sequence[Any],
+    *,
+    attempts: int = 24,
+    augment: int = 1,
+) -> str | None:
+    """Check a strategy on some instances of a problem.
+
+    Returns None if it serves, or the sentence of an `InputError` with which it refuses the policy
+    or the problem before any work. Raises `AssertionError` with the contract that is broken.
+    """
+    searcher = Searcher(strategy, rules, policy, augment)
+    group = max(group_by_shape(instances), key=len)
+    try:
+        trace = searcher.trace(group, attempts)
+    except InputError as error:
+        sentence = str(error)
+        expect(len(sentence.split()) >= MIN_SENTENCE, f"a refusal is a sentence, not '{sentence}'")
+        return sentence
+    check_trace(strategy, trace, attempts)
+    expect(searcher.trace(group, attempts) == trace, "the same seed gives the same search")
+    check_solutions(searcher, group, attempts, trace)
+    check_single_attempt(searcher, group)
+    check_batch_mates(searcher, group)
+    return None
+
+
+def check_trace(strategy: Any, trace: Trace, attempts: int) -> None:
+    """Check that the budget is kept, and that the best costs are those of all steps."""
+    name = type(strategy).__name__
+    expect(trace, f"{name} tries something")
+    spent = trace[-1][0]
+    expect(spent <= attempts, f"{name} spends at most {attempts} attempts, not {spent}")
+    _, best, latest = trace[0]
+    expect(best == latest, "the best cost after the first step is that of the step")
+    for (fewer, before, _), (more, after, latest) in pairwise(trace):
+        expect(fewer <= more, "attempts never become fewer")
+        pairs = zip(before, latest, strict=True)
+        cheapest = [min(pair) for pair in pairs]
+        expect(after == cheapest, "the best cost is the cheapest of all steps so far")
+
+
+def check_solutions(
+    searcher: Searcher, instances: Sequence[Any], attempts: int, trace: Trace
+) -> None:
+    """Check that solutions are feasible plans at the cost of the trace."""
+    solutions = searcher.solutions(instances, attempts)
+    expect(len(solutions) == len(instances), "every instance has a solution")
+    for row, (instance, solution) in enumerate(zip(instances, solutions, strict=True)):
+        solution.plan.check(instance)
+        cost = solution.plan.cost(instance)
+        expect(solution.cost == cost, "the cost of a solution is that of its plan")
+        expect(
+            are_close(cost, trace[-1][1][row]), "the cost of a solution is the best of the trace"
+        )
+        expect(solution.attempts == trace[-1][0], "a solution knows the attempts spent on it")
+
+
+def check_single_attempt(searcher: Searcher, instances: Sequence[Any]) -> None:
+    """Check that one attempt is enough for a solution."""
+    for solution in searcher.solutions(instances, 1):
+        expect(solution.attempts == 1, "a budget of one attempt is spent on one attempt")
+
+
+def check_batch_mates(searcher: Searcher, instances: Sequence[Any]) -> None:
+    """Check that instances solved together take the steps they take alone."""
+    together = searcher.trace(instances, MANY_ATTEMPTS)
+    for row, instance in enumerate(instances):
+        alone = searcher.trace([instance], MANY_ATTEMPTS)
+        for one, whole in zip(alone, together, strict=False):
+            if one[0] != whole[0]:  # a beam is as wide as its widest instance needs
+                break
+            is_same = are_close(one[1][0], whole[1][row]) and are_close(one[2][0], whole[2][row])
+            expect(is_same, "what happens to an instance does not depend on the others")
+
+
+def are_close(a: float, b: float) -> bool:
+    """Return whether two costs agree but for rounding."""
+    size = max(1.0, abs(a))
+    return abs(a - b) <= TOLERANCE * size
