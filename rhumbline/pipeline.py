@@ -32,7 +32,13 @@ from rhumbline.search.strategies import (
     possible_defaults,
     strategy_class,
 )
-from rhumbline.search.strategy import Strategy, as_strategy, check_strategy_needs, engine_for
+from rhumbline.search.strategy import (
+    PlainStrategy,
+    Strategy,
+    as_strategy,
+    check_strategy_needs,
+    engine_for,
+)
 from rhumbline.search.task import Task, make_task
 
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
@@ -58,7 +64,7 @@ class SolveRequest:
     """
 
     budget: Budget = DEFAULT_BUDGET
-    strategy: Strategy[Any] | str | None = None
+    strategy: PlainStrategy | str | None = None
     settings: tuple[str, ...] = ()  # FIELD=VALUE, of a strategy that is not given as an object
     policy: str | Path | AnyPolicy | None = None
     seed: int = 0
@@ -266,7 +272,7 @@ def find_device(name: str) -> torch.device:
 
 
 def resolve_strategy(
-    strategy: Strategy[Any] | str | None, settings: Sequence[str] = ()
+    strategy: PlainStrategy | str | None, settings: Sequence[str] = ()
 ) -> Strategy[Any] | None:
     """Return the strategy of a name with its settings, or the one given, if any."""
     if isinstance(strategy, str):
