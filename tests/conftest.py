@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 CHECKED = (
     "api",
     "checkpoint",
+    "decoding.completion",
     "decoding.engines",
     "decoding.neighbourhoods",
     "decoding.rollouts",

@@ -50,7 +50,7 @@ def prepare() -> None:
     kernels.require_numba("tabu")
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
-    local_moves.load_kernel("jssp tabu")
+    local_moves.load_kernel("schedule tabu")
 
 
 def improve(
@@ -129,7 +129,7 @@ class TabuWalk:
 
         self.shop = shop
         self.random = random
-        self.kernel = local_moves.load_kernel("jssp tabu")
+        self.kernel = local_moves.load_kernel("schedule tabu")
         self.links = shop.machine_neighbours(start)
         length = shop.size + 1
         long = np.zeros((4, length), np.int64)

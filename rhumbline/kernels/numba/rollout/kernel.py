@@ -278,7 +278,7 @@ def tiles(vehicles: bool) -> Callable[..., None]:
             for i in range(live):
                 cost[out + i] = lane[i]
 
-    run_tiles.__qualname__ = precompile.cache_name("cvrp" if vehicles else "tsp")  # names the file of numba's cache
+    run_tiles.__qualname__ = precompile.cache_name("routes" if vehicles else "tours")  # names the file of numba's cache
     return run_tiles
 
 
