@@ -120,7 +120,8 @@ class TrainingTraits:
     has_fused_step: bool = False  # whether a step can be recorded as a CUDA graph
     vary: Callable[[Any, float, Any], Any] | None = None  # makes part of a batch non-uniform
     min_items: int = 2  # fewer leave nothing to decide
-    store: str = ""  # "module:class" that keeps user data on the device
+    # "module:class" that keeps user data on the device; "": none does.
+    store: str = "rhumbline.training.data.by_shape:ShapeStore"
 
 
 @dataclass(frozen=True)
