@@ -22,7 +22,7 @@ from rhumbline.policies import Policy
 from rhumbline.search.after_search import AfterSearch, Improvement
 from rhumbline.search.driver import Progress
 from rhumbline.search.solution import Solution
-from rhumbline.search.strategy import Strategy
+from rhumbline.search.strategy import PlainStrategy
 from rhumbline.search.task import Task
 
 
@@ -83,7 +83,7 @@ def solve(
     source: SolveInput | Sequence[Any],
     *,
     policy: str | Path | Policy[Any, Any, Any] | None = None,
-    strategy: Strategy[Any] | str | None = None,
+    strategy: PlainStrategy | str | None = None,
     attempts: int | None = None,
     seconds: int | float | None = None,
     vehicles: int | None = None,

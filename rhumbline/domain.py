@@ -100,6 +100,9 @@ class SearchDefaults:
     max_learning_rate: float = 0.005  # of strategies that learn on the instance
     # Whether an attempt has rollouts from several starts, whose costs active search compares.
     comparable_starts: bool = False
+    # From rules, batch, costs and actions: the costs that active search learns from; None: as they
+    # are. Its rates are for lengths in the unit square.
+    learning_cost: Callable[[Any, Any, Any, Any], Any] | None = None
     # Whether the policy can express every plan that a user may give, and so learn from it.
     learns_from_given_plans: bool = False
     # Whether a search learns from other sequences that spell the same plan (`Problem.views`).
@@ -120,8 +123,8 @@ class TrainingTraits:
     has_fused_step: bool = False  # whether a step can be recorded as a CUDA graph
     vary: Callable[[Any, float, Any], Any] | None = None  # makes part of a batch non-uniform
     min_items: int = 2  # fewer leave nothing to decide
-    # "module:class" that keeps user data on the device; "": none does.
-    store: str = "rhumbline.training.data.by_shape:ShapeStore"
+    # "module:class" that keeps user data on the device.
+    store: str = "rhumbline.training.data.batches:BatchStore"
 
 
 @dataclass(frozen=True)

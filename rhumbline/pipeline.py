@@ -17,7 +17,7 @@ import torch
 
 from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
-from rhumbline.domains import find_policy_family, plan_tools
+from rhumbline.domains import DOMAINS, find_policy_family, plan_tools
 from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
@@ -32,7 +32,13 @@ from rhumbline.search.strategies import (
     possible_defaults,
     strategy_class,
 )
-from rhumbline.search.strategy import Strategy, as_strategy, check_strategy_needs, engine_for
+from rhumbline.search.strategy import (
+    PlainStrategy,
+    Strategy,
+    as_strategy,
+    check_strategy_needs,
+    engine_for,
+)
 from rhumbline.search.task import Task, make_task
 
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
@@ -58,7 +64,7 @@ class SolveRequest:
     """
 
     budget: Budget = DEFAULT_BUDGET
-    strategy: Strategy[Any] | str | None = None
+    strategy: PlainStrategy | str | None = None
     settings: tuple[str, ...] = ()  # FIELD=VALUE, of a strategy that is not given as an object
     policy: str | Path | AnyPolicy | None = None
     seed: int = 0
@@ -266,7 +272,7 @@ def find_device(name: str) -> torch.device:
 
 
 def resolve_strategy(
-    strategy: Strategy[Any] | str | None, settings: Sequence[str] = ()
+    strategy: PlainStrategy | str | None, settings: Sequence[str] = ()
 ) -> Strategy[Any] | None:
     """Return the strategy of a name with its settings, or the one given, if any."""
     if isinstance(strategy, str):
@@ -421,13 +427,15 @@ def make_tasks(
     groups = group_instances(instances, augment)
     if len(groups) > 1:
         by_size = sorted(instances, key=lambda instance: instance.size)
-        for instance in {instance.problem: instance for instance in by_size}.values():
-            if strategy is not None or engine != "auto":
+        largest = {instance.problem: instance for instance in by_size}.values()
+        if augment > 1:
+            for instance in largest:
+                rules = DOMAINS[instance.problem].problem
+                symmetric_copies(rules.collate([instance]), augment)  # raises where there are none
+        if strategy is not None or engine != "auto":
+            for instance in largest:
                 task = make_group_task([instance])
                 if strategy is not None:
                     check_strategy_needs(strategy, task)
-            else:
-                batch = rules_of(policies[instance.problem]).collate([instance])
-                symmetric_copies(batch, augment)
     for group in groups:
         yield group, make_group_task(group.instances)

@@ -2,14 +2,15 @@
 
 import tomllib
 from collections import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from rhumbline.errors import InputError
-from rhumbline.registry import did_you_mean
+from rhumbline.registry import did_you_mean, report_once
 
 T = TypeVar("T")
 
@@ -36,8 +37,48 @@ def parse_value(text: str) -> Any:
         return text
 
 
+_FORMER_NAMES: dict[type[Any], Mapping[str, str]] = {}
+
+
+def former_names(**present: str) -> Callable[[type[T]], type[T]]:
+    """Let a dataclass accept fields under names that they had before, as in `former="present"`.
+
+    The old names work in Python and in tables, and a note on stderr says the new one.
+    """
+
+    def decorate(kind: type[T]) -> type[T]:
+        _FORMER_NAMES[kind] = present
+        original = kind.__init__
+
+        @wraps(original)
+        def accept_both(self: T, *values: Any, **named: Any) -> None:
+            original(self, *values, **present_names(kind, named))
+
+        kind.__init__ = accept_both
+        return kind
+
+    return decorate
+
+
+def present_names(kind: type[Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table of fields under their present names; refuse a field that is there twice."""
+    present: Mapping[str, str] = {}
+    for parent in kind.__mro__:
+        present = {**_FORMER_NAMES.get(parent, {}), **present}
+    renamed: dict[str, Any] = {}
+    for name, value in table.items():
+        new = present.get(name, name)
+        if new != name:
+            report_once(f"the setting '{name}' is now called '{new}'")
+        if new in renamed:
+            raise InputError(f"'{new}' is given twice: {renamed[new]} and {value}")
+        renamed[new] = value
+    return renamed
+
+
 def build_dataclass(kind: type[T], tables: Mapping[str, Any], where: str) -> T:
     """Build a dataclass from a table, with each value checked against the type of its field."""
+    tables = present_names(kind, tables)
     hints = get_type_hints(kind)
     known = [field.name for field in fields(kind)]  # pyright: ignore[reportArgumentType]
     unknown = sorted(set(tables) - set(known))

@@ -106,6 +106,14 @@ def test_it_is_sampled_and_solved_from_a_folder(policy: Path, tmp_path: Path) ->
     assert names == ["six", "some-1", "some-2"]
 
 
+def test_advice_is_about_what_it_has(policy: Path, tmp_path: Path) -> None:
+    """Far beyond the training size no polish is recommended that there is not."""
+    np.savetxt(tmp_path / "ten.ring", np.random.default_rng(2).random((10, 2)))
+    done = run("solve", tmp_path / "ten.ring", "--policy", policy, "--attempts", 1)
+    assert "10 cities are far beyond what this policy was trained at: expect" in done.stderr
+    assert "--polish" not in done.stderr
+
+
 def test_its_checkpoints_are_described(policy: Path) -> None:
     """`rhumb info` knows the unit of its sizes."""
     done = run("info", policy)
@@ -166,10 +174,11 @@ def test_it_is_trained(tmp_path: Path) -> None:
     assert solution.attempts == 4
 
 
-def test_it_is_trained_on_files_or_refused(tmp_path: Path, ring_file: Path) -> None:
-    """Without a store for its instances, data of the user are refused in a sentence."""
+def test_it_is_trained_on_files(tmp_path: Path, ring_file: Path) -> None:
+    """Instances of the user take the place of random ones."""
     recipe = tmp_path / "ring.toml"
     recipe.write_text(RECIPE)
     done = run("train", recipe, "--data", ring_file, "--out", tmp_path / "run", "--device", "cpu")
-    assert done.exit_code == 3
-    assert "is not supported for ring" in done.stderr
+    assert done.exit_code == 0, done.stderr
+    assert "1 instance of 6 cities to train on" in done.stderr
+    assert Path(done.stdout.splitlines()[-1]).is_file()

@@ -53,8 +53,8 @@ WORDS = {
     r"walkers?": "workers",
 }
 
-# Settings of strategies that users name on the command line keep their names.
-PUBLIC_SETTINGS = {
+# Former names of settings, which users may still give.
+FORMER_SETTINGS = {
     "rhumbline/search/strategies/cmaes_refine.py": {"stock", "abreast"},
 }
 
@@ -92,7 +92,7 @@ def coined_words(line: str, allowed: set[str]) -> list[str]:
 @pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_code_speaks_the_words_of_the_field(path: Path) -> None:
     """Identifiers, comments, docstrings and messages have none of the private words."""
-    allowed = PUBLIC_SETTINGS.get(str(path.relative_to(ROOT)), set())
+    allowed = FORMER_SETTINGS.get(str(path.relative_to(ROOT)), set())
     found: dict[int, list[str]] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         words = prose_words(line) + coined_words(line, allowed)

@@ -21,8 +21,8 @@ import torch
 from rhumbline import checkpoint
 from rhumbline.bench import provenance
 from rhumbline.decoding import Rollouts
+from rhumbline.domains import find_policy_family
 from rhumbline.pipeline import find_device
-from rhumbline.policies import POLICIES
 
 PAUSE_SECONDS = 0.02  # until the OpenMP threads of the work before have stopped spinning
 QUEUED_CALLS = 5  # on a GPU: the host prepares one call while the device works on another
@@ -174,7 +174,8 @@ def load_or_make_policy(problem: str, device: torch.device, name: str | None = N
     else:
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(0)
-            policy = POLICIES[problem][0]()
+            _, family = find_policy_family(problem)
+            policy = family.network()
     rng = torch.Generator().manual_seed(0)
     for label, weights in policy.named_parameters():
         if label.endswith("_latent") and not weights.any():

@@ -118,7 +118,7 @@ def read_instance_files(
 
     The digest is a checksum of their bytes.
     """
-    pattern = folder / expand_folders(spec, folders)
+    pattern = folder / expand_folders(f"set '{spec.name}'", spec.files, folders)
     paths = [Path(found) for found in sorted(glob(str(pattern)))]
     if not paths:
         raise InputError(f"set '{spec.name}': no file is called {pattern}")
@@ -152,20 +152,23 @@ def refuse_unfit_instances(spec: SetSpec, instances: Sequence[Any]) -> None:
             )
 
 
-def expand_folders(spec: SetSpec, folders: Mapping[str, str]) -> str:
-    """Return the pattern with folders in place of $NAMES, as given or from the environment."""
+def expand_folders(what: str, pattern: str, folders: Mapping[str, str]) -> str:
+    """Return the pattern with folders in place of $NAMES, as given or from the environment.
+
+    `what` names the part of a suite that has the pattern.
+    """
 
     def folder(match: re.Match[str]) -> str:
         name = match[1]
         value = folders.get(name) or os.environ.get(name)
         if not value:
             raise InputError(
-                f"set '{spec.name}' is in the folder ${name}: say where with --folder {name}=DIR "
-                f"or the environment variable {name}, or leave the set out with --only"
+                f"{what} is in the folder ${name}: say where with --folder {name}=DIR "
+                f"or the environment variable {name}, or leave it out with --only"
             )
         return str(Path(value).resolve())
 
-    return re.sub(r"\$(\w+)", folder, spec.files)
+    return re.sub(r"\$(\w+)", folder, pattern)
 
 
 def load_references(

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +21,8 @@ from rhumbline.bench.problems import find_bench_problem
 from rhumbline.bench.suite import Method
 from rhumbline.decoding import EngineName
 from rhumbline.errors import Infeasible, InputError
+from rhumbline.files.plans import match_plan_files
+from rhumbline.formats.safe_io import read_bytes
 from rhumbline.pipeline import (
     Group,
     Listener,
@@ -31,6 +35,7 @@ from rhumbline.pipeline import (
     solve_groups,
 )
 from rhumbline.policies import Policy
+from rhumbline.problems import Plan
 from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.driver import Budget, Progress, search
 from rhumbline.search.solution import Solution
@@ -240,6 +245,8 @@ class SearchRunner:
     solver: str
     hardware: str
     together: int
+    # Plans to start from, by the name of their instance
+    warm_starts: Mapping[str, Plan] = field(default_factory=dict[str, Plan])
     # Sizes of instances whose kernels have been compiled
     warm_sizes: set[int] = field(default_factory=set[int])
 
@@ -261,6 +268,16 @@ class SearchRunner:
             where = f"method '{self.method.name}' on {instance.problem}"
             raise InputError(f"{where}: {error}") from error
 
+    def start_from(self, instances: Sequence[Any], paths: Sequence[Path]) -> None:
+        """Start every search from the plans in these files, where an instance has one."""
+        plans = match_plan_files(instances, paths)
+        for instance, plan in zip(instances, plans, strict=True):
+            if plan is not None:
+                self.warm_starts = {**self.warm_starts, instance.name: plan}
+        digests = [sha256(read_bytes(path)).digest() for path in paths]
+        digest = sha256(b"".join(digests)).hexdigest()[:8]
+        self.solver += f", from plans {digest}"
+
     def solve(self, instances: Sequence[Any], seed: int, report: ReportShare) -> Iterator[Outcomes]:
         """Solve instances in groups of one shape, as large as memory allows.
 
@@ -272,7 +289,12 @@ class SearchRunner:
         finished = 0
         for group in group_instances(instances, self.method.augment):
             together = len(group.places)
-            request = replace(self.request, seed=seed, budget=self.method.budget(together))
+            request = replace(
+                self.request,
+                seed=seed,
+                budget=self.method.budget(together),
+                warm_start=[self.warm_starts.get(instance.name) for instance in group.instances],
+            )
             recorder = StepRecorder(
                 request.budget, report, finished / len(instances), together / len(instances)
             )

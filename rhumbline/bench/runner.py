@@ -8,18 +8,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from glob import glob
 from pathlib import Path
 from typing import ClassVar
 
 import torch
 
 from rhumbline.bench import provenance
-from rhumbline.bench.instance_sets import InstanceSet, load_set
+from rhumbline.bench.instance_sets import InstanceSet, expand_folders, load_set
 from rhumbline.bench.methods import (
     BenchOptions,
     MethodRunner,
     Outcome,
     ReportShare,
+    SearchRunner,
     can_solve,
     make_runner,
 )
@@ -129,7 +131,7 @@ def run_jobs(
         began = time.monotonic()
         rest = jobs[number + 1 :]
         progress = JobProgress(job, rest, estimate, listener, finished, total)
-        for latest in run_job(job, origin, progress.report):
+        for latest in measure_job(job, origin, progress.report):
             append_results(out, latest)
             finished += len(latest)
             progress.done = finished
@@ -156,6 +158,9 @@ def prepare_pairs(suite: Suite, options: BenchOptions) -> list[MethodOnSet]:
         ]
         for instance_set in suitable:
             runner = make_runner(method, instance_set.spec.problem, options)
+            if isinstance(runner, SearchRunner) and method.warm_start:
+                paths = plan_files(method, suite.folder, options.folders)
+                runner.start_from(instance_set.instances, paths)
             pairs.append(MethodOnSet(method, instance_set, runner))
             runner.check(min(instance_set.instances, key=lambda instance: instance.size))
     if not pairs:
@@ -163,6 +168,16 @@ def prepare_pairs(suite: Suite, options: BenchOptions) -> list[MethodOnSet]:
             f"suite '{suite.name}': no method that was asked for solves a set that was asked for"
         )
     return pairs
+
+
+def plan_files(method: Method, folder: Path, folders: Mapping[str, str]) -> list[Path]:
+    """Return the files with the plans that a method starts from; raise if there is none."""
+    what = f"the warm start of method '{method.name}'"
+    pattern = folder / expand_folders(what, method.warm_start, folders)
+    paths = [Path(found) for found in sorted(glob(str(pattern)))]
+    if not paths:
+        raise InputError(f"method '{method.name}': no plan is called {pattern}")
+    return paths
 
 
 def origin_of(suite: Suite, options: BenchOptions) -> Origin:
@@ -213,7 +228,7 @@ def pending_jobs(
                 yield BenchJob(pair, seed, tuple(pending[first : first + size]))
 
 
-def run_job(job: BenchJob, origin: Origin, report: ReportShare) -> Iterator[list[Result]]:
+def measure_job(job: BenchJob, origin: Origin, report: ReportShare) -> Iterator[list[Result]]:
     """Run a job and yield its results in groups, as they come."""
     instances = [job.pair.instance_set.instances[place] for place in job.places]
     for outcomes in job.pair.runner.solve(instances, job.seed, report):

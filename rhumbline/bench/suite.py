@@ -86,6 +86,9 @@ class Method:
     polish: bool = False
     # A solver that continues for the second half of the seconds, such as "auto" (policy)
     then: str = ""
+    # Plans to start from (policy): a pattern of solution files or of results in JSON, relative to
+    # the suite, as for `rhumb solve --warm-start`. $NAME is a folder that the user gives.
+    warm_start: str = ""
     # Number of instances that are solved at once (policy). 0 means as many as memory allows, or
     # 8 on a CPU.
     together: int = 0
@@ -112,11 +115,12 @@ class Method:
                 )
 
     def check_phases(self) -> None:
-        """Refuse phases after a search where there is no search, and a solver without seconds."""
-        if self.solver != "policy" and (self.polish or self.then):
+        """Refuse phases around a search where there is none, and a solver without seconds."""
+        phases = self.polish or self.then or self.warm_start
+        if self.solver != "policy" and phases:
             raise InputError(
-                f"method '{self.name}': polish and then follow a search, but the solver is "
-                f"'{self.solver}'; leave them out"
+                f"method '{self.name}': polish, then and warm_start belong to a search, but the "
+                f"solver is '{self.solver}'; leave them out"
             )
         if not self.then:
             return

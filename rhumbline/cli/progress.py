@@ -125,5 +125,6 @@ def mean_gap_text(instances: Sequence[Any], best: np.ndarray) -> str:
     known = [instance.best_known for instance in instances]
     if not all(known):
         return ""
-    gaps = best / np.asarray(known) - 1.0
+    costs = np.asarray(known)
+    gaps = (best - costs) / np.abs(costs)
     return f"   gap {np.mean(gaps):.2%}"

@@ -219,7 +219,10 @@ def group_warnings(run: GroupRun, request: SolveRequest) -> Iterator[str]:
     is_far = facts is not None and count > FAR_FROM_TRAINING * facts.largest
     if is_far and not (request.after.polish or request.after.then):
         size = render.format_count(count, *problem.nouns)
-        advice = "expect a larger gap, and try --polish"
+        tools = run.task.domain.plans
+        advice = "expect a larger gap"
+        if tools and tools.polisher:
+            advice += ", and try --polish"
         yield f"{size} are far beyond what this policy was trained at: {advice}"
 
 

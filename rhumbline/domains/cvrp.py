@@ -21,6 +21,7 @@ from rhumbline.problems.cvrp import CVRP, CVRPBatch, CVRPInstance, Routes
 from rhumbline.problems.cvrp.edges import encode_routes, route_edges
 from rhumbline.problems.cvrp.python_inputs import cvrp_from_python
 from rhumbline.problems.distributions.varied import vary_cvrp
+from rhumbline.problems.unit_square import rescale_route_lengths
 
 RULES = CVRP()
 
@@ -58,6 +59,7 @@ CVRP_DOMAIN = Domain(
         sgbs_eas=ActiveSearchRates(0.00041, 0.01),
         beam=(4, 4),
         comparable_starts=True,
+        learning_cost=rescale_route_lengths,
         learns_from_given_plans=True,
         # Routes are learnt in the order in which they were built, which the policy relies on.
         learns_from_views=False,

@@ -21,6 +21,7 @@ from rhumbline.problems.distributions.varied import vary_tsp
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 from rhumbline.problems.tsp.edges import encode_tour, tour_edges
 from rhumbline.problems.tsp.python_inputs import tsp_from_python
+from rhumbline.problems.unit_square import rescale_lengths
 
 RULES = TSP()
 
@@ -54,6 +55,7 @@ TSP_DOMAIN = Domain(
         sgbs_eas=ActiveSearchRates(0.000815, 0.006),
         beam=(10, 10),
         comparable_starts=True,
+        learning_cost=rescale_lengths,
         learns_from_given_plans=True,
         learns_from_views=True,
     ),

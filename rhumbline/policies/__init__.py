@@ -7,13 +7,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from rhumbline.policies.attention.encoder import Architecture
-from rhumbline.policies.cvrp import CVRPPolicy
-from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
-from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.policies.latent_space import Box as Box
 from rhumbline.policies.latent_space import Members as Members
-from rhumbline.policies.tsp import TSPPolicy
 
 I_ = TypeVar("I_", contravariant=True)  # batch
 S_ = TypeVar("S_", contravariant=True)  # state
@@ -85,11 +80,3 @@ class AdjustablePolicy(Protocol):
     def adjusted(self, memory: Any, table: Tensor) -> Any:
         """Return the memory with another table in its place."""
         ...
-
-
-POLICIES: dict[str, tuple[type[Any], type[Any]]] = {
-    "tsp": (TSPPolicy, Architecture),
-    "cvrp": (CVRPPolicy, Architecture),
-    "jssp": (JSSPPolicy, JSSPArchitecture),
-    "jssp-machines": (JSSPMachinesPolicy, MachinesArchitecture),
-}

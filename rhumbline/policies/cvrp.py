@@ -9,7 +9,7 @@ from rhumbline.policies.attention.memory import LatentBias, Memory
 from rhumbline.policies.attention.pointer import RoutingPolicy
 from rhumbline.policies.population import PopulationMemory, make_decoder
 from rhumbline.policies.tsp import TSPPolicy
-from rhumbline.problems.cvrp import CVRPBatch, CVRPState
+from rhumbline.problems.cvrp import CVRP, CVRPBatch, CVRPState
 from rhumbline.problems.nodes import take_nodes
 
 
@@ -35,7 +35,7 @@ class DepotAndCustomers(nn.Module):
 class CVRPPolicy(RoutingPolicy):
     """Encodes once; then each step scores the customers and the depot from tables."""
 
-    problem = "cvrp"
+    problem = CVRP.name
 
     def __init__(self, architecture: Architecture = Architecture()):  # noqa: B008 (frozen, so safe to share)
         super().__init__(architecture)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rhumbline.policies.attention.encoder import check_sizes
 from rhumbline.policies.latent_space import Box, weights_without_latents
-from rhumbline.problems.jssp import JSSPBatch, JSSPState
+from rhumbline.problems.jssp import JSSP, JSSPBatch, JSSPState
 from rhumbline.problems.jssp.rules import BEYOND_HORIZON, NextOperations
 from rhumbline.record import Record
 
@@ -516,7 +516,7 @@ def scatter_scores(
 class JSSPPolicy(nn.Module):
     """Encodes once; then each step scores the jobs."""
 
-    problem = "jssp"
+    problem = JSSP.name
     half_steps = True  # training may compute decisions in bfloat16, too
 
     def __init__(self, architecture: JSSPArchitecture = JSSPArchitecture()):  # noqa: B008 (frozen)

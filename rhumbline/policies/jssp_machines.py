@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from rhumbline.errors import InputError
 from rhumbline.policies.jssp import MASK_BIAS, at_least_float32, rows_with_choice, scatter_scores
 from rhumbline.policies.latent_space import Box, weights_without_latents
-from rhumbline.problems.jssp import JSSPBatch
+from rhumbline.problems.jssp import JSSPBatch, JSSPMachines
 from rhumbline.problems.jssp.machine_rules import MachinesState
 from rhumbline.record import Record
 
@@ -435,7 +435,7 @@ class Matcher(nn.Module):
 class JSSPMachinesPolicy(nn.Module):
     """Runs its network at each decision that has a choice."""
 
-    problem = "jssp-machines"
+    problem = JSSPMachines.name
     half_steps = True
 
     def __init__(self, architecture: MachinesArchitecture = MachinesArchitecture()):  # noqa: B008 (frozen)

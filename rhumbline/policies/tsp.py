@@ -8,13 +8,13 @@ from rhumbline.policies.attention.memory import LatentBias, Memory
 from rhumbline.policies.attention.pointer import RoutingPolicy
 from rhumbline.policies.population import PopulationMemory, make_decoder
 from rhumbline.problems.nodes import take_nodes
-from rhumbline.problems.tsp import TSPBatch, TSPState
+from rhumbline.problems.tsp import TSP, TSPBatch, TSPState
 
 
 class TSPPolicy(RoutingPolicy):
     """Encodes once; then each step scores the cities from tables."""
 
-    problem = "tsp"
+    problem = TSP.name
 
     def __init__(self, architecture: Architecture = Architecture()):  # noqa: B008 (frozen, so safe to share)
         super().__init__(architecture)

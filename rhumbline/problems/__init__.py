@@ -131,7 +131,11 @@ class Problem(Protocol[InstanceBatch, RolloutState]):
         ...
 
     def reset(self, batch: InstanceBatch, starts: Int[Tensor, "B R"]) -> RolloutState:
-        """Return the state after the imposed first action."""
+        """Return the state after the imposed first action, a `Record`.
+
+        Its tensors are [B, R, ...]. Fields that all rollouts of an instance share are marked with
+        `field(metadata=PER_INSTANCE)`, whatever their shape.
+        """
         ...
 
     def mask(self, state: RolloutState) -> Bool[Tensor, "B R A"]:

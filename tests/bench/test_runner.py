@@ -5,6 +5,7 @@ file.
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,29 @@ def test_a_solver_continues_a_search(write: Write, tmp_path: Path) -> None:
         assert "cmaes, then auto, policy " in r.solver
         assert r.trace[-1][2] == pytest.approx(r.cost, abs=1e-5)
         assert r.seconds > 0.15  # of 0.2 that two instances share
+
+
+def test_a_search_starts_from_plans(write: Write, tmp_path: Path) -> None:
+    """No result is worse than its plan, which is found by the name of its instance."""
+    suite = read_suite(write(SET + METHODS))
+    instances = prepare_pairs(suite, CPU)[0].instance_set.instances
+    start = instances[1]
+    (good,) = rhumbline.solve(start, policy=suite.methods[0].policy, attempts=99, device="cpu")
+    (tmp_path / "plans").mkdir()
+    rhumbline.write_plan(tmp_path / "plans" / f"{start.name}.tour", good.plan, start, "")
+    method = '[[method]]\nname = "s"\npolicy = "{policy}"\nattempts = 1\nwarm_start = "$PLANS/*"\n'
+    suite = read_suite(write(SET + method))
+    options = replace(CPU, folders={"PLANS": str(tmp_path / "plans")})
+    out = tmp_path / "r.jsonl"
+    measure_all(suite, out, options)
+    costs = {r.instance: r.cost for r in read_results(out, refuse_warnings)}
+    assert costs[start.name] <= good.cost
+    assert "from plans " in read_results(out, refuse_warnings)[0].solver
+    with pytest.raises(InputError, match=r"the warm start of method 's' is in the folder .PLANS"):
+        measure_all(suite, out)
+    options = replace(CPU, folders={"PLANS": str(tmp_path / "nothing")})
+    with pytest.raises(InputError, match="method 's': no plan is called"):
+        measure_all(suite, out, options)
 
 
 def test_a_solver_for_other_problems_is_refused(write: Write, tmp_path: Path) -> None:

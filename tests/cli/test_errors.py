@@ -36,17 +36,17 @@ def never(*_: object, **__: object) -> None:
         (["x.tsp", "--set", "sigma=1", "--set", "sigma=2"], "'sigma' is given twice: 1 and 2"),
         (
             ["x.tsp", "--set", "sigm=1"],
-            "unknown key 'sigm' (did you mean 'sigma'?); known here: rebuilt, plans,",
+            "unknown key 'sigm' (did you mean 'sigma'?); known here: parts_per_rollout,",
         ),
         (
             ["x.tsp", "--search", "cmaes-elit"],
             "'cmaes-elit' is not known (did you mean 'cmaes-elite'?); known: cmaes,",
         ),
         (
-            ["x.tsp", "--set", "stock=-1"],
-            "cmaes-refine needs rebuilt, beam and stock of at least 0",
+            ["x.tsp", "--set", "route_pool=-1"],
+            "cmaes-refine needs parts_per_rollout, beam and route_pool of at least 0",
         ),
-        (["x.tsp", "--set", "size=3"], "unknown key 'size'; known here: rebuilt, plans, abreast,"),
+        (["x.tsp", "--set", "size=3"], "unknown key 'size'; known here: parts_per_rollout, plans,"),
         (
             ["x.tsp", "--search", "eas-emb", "--set", "lr=1"],
             "unknown key 'lr'; known here: passes, rate, imitation",
@@ -97,7 +97,7 @@ def test_settings_are_those_of_the_problem(
     )
     assert (done.exit_code, done.stdout) == (2, "")  # before the tour is searched
     for file in (square, "examples/bakery80.vrp"):
-        for setting in ("elite=4", "rebuilt=1"):
+        for setting in ("elite=4", "parts_per_rollout=1"):
             with pytest.raises(AssertionError, match="the search began"):
                 raise rhumb("solve", str(file), "--set", setting, "--device", "cpu").exception
 

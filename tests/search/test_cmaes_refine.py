@@ -102,7 +102,9 @@ def test_rebuilding_improves_a_poor_plan(driver: CVRPPolicy) -> None:
     instances = vehicles(8, 30)  # six seeds give 0.948 to 0.967
     whole, _ = search(CMAESElite(population=2), make_task(CVRP(), driver, instances), Budget(96))
     parts, _ = search(
-        CMAESRefine(population=2, rebuilt=8.0), make_task(CVRP(), driver, instances), Budget(96)
+        CMAESRefine(population=2, parts_per_rollout=8.0),
+        make_task(CVRP(), driver, instances),
+        Budget(96),
     )
     assert sum(s.cost for s in parts) < 0.97 * sum(s.cost for s in whole)
 
@@ -113,7 +115,7 @@ def test_a_warm_start_is_built_upon(driver: CVRPPolicy) -> None:
     rings = Routes(tuple(tuple(range(k, k + 5)) for k in range(1, 41, 5)))
     task, strategy = (
         make_task(CVRP(), driver, [instance]),
-        CMAESRefine(population=2, rebuilt=4.0, beam=0, plans=1),
+        CMAESRefine(population=2, parts_per_rollout=4.0, beam=0, plans=1),
     )
     set_warm_start(task, [rings])
     task.account.limit = 1000
@@ -135,7 +137,7 @@ def test_neighbourhoods_come_in_the_shares_that_were_asked_for(driver: CVRPPolic
     """
     task, strategy = (
         make_task(CVRP(), driver, vehicles(2, 40)),
-        CMAESRefine(population=4, rebuilt=0.5, beam=1, starts=1.0),
+        CMAESRefine(population=4, parts_per_rollout=0.5, beam=1, starts=1.0),
     )
     task.account.limit = 1000
     made, real = [], task.complete
@@ -161,7 +163,7 @@ def test_instances_do_not_depend_on_the_batch(driver: CVRPPolicy, monkeypatch) -
     """An instance gets the same neighbourhoods in any batch and with any piece size."""
     instances, strategy = (
         vehicles(3, 20),
-        CMAESRefine(population=4, rebuilt=4.0, beam=0, rate=0.001),
+        CMAESRefine(population=4, parts_per_rollout=4.0, beam=0, rate=0.001),
     )
     calls, real = [], tasks.complete
     monkeypatch.setattr(
@@ -186,7 +188,7 @@ def test_a_beam_leaves_the_noise_alone(driver: CVRPPolicy) -> None:
     """A beam samples nothing: the generation after it has the noise it would have without."""
     task, strategy = (
         make_task(CVRP(), driver, vehicles(2, 12)),
-        CMAESRefine(population=4, rebuilt=0.0, beam=1),
+        CMAESRefine(population=4, parts_per_rollout=0.0, beam=1),
     )
     task.account.limit = 1000
     state, _, _ = strategy.step(task, strategy.init(task))
@@ -217,7 +219,9 @@ def test_tours_too(policy, make_instances) -> None:
     instances = make_instances(3, 40)  # three seeds give 0.943 to 0.953
     whole, _ = search(CMAESElite(population=2), make_task(TSP(), policy, instances), Budget(32))
     parts, _ = search(
-        CMAESRefine(population=2, rebuilt=8.0), make_task(TSP(), policy, instances), Budget(32)
+        CMAESRefine(population=2, parts_per_rollout=8.0),
+        make_task(TSP(), policy, instances),
+        Budget(32),
     )
     for solution in parts:
         assert isinstance(solution.plan, Tour)
@@ -286,13 +290,13 @@ def test_the_latent_of_the_cheapest_rollout(policy) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"rebuilt": -1.0},
+        {"parts_per_rollout": -1.0},
         {"beam": -1},
         {"width": 0},
         {"branch": 1},
         {"elite": 0},
         {"plans": 0},
-        {"stock": -1},
+        {"route_pool": -1},
     ],
 )
 def test_impossible_settings_are_refused(settings) -> None:
@@ -307,7 +311,13 @@ def test_sizes_of_neighbourhoods() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"population": 40}, {"rebuilt": 0.5}, {"population": 5, "rebuilt": 3.0}]
+    "settings",
+    [
+        {},
+        {"population": 40},
+        {"parts_per_rollout": 0.5},
+        {"population": 5, "parts_per_rollout": 3.0},
+    ],
 )
 def test_a_warm_up_run_uses_every_kernel(
     driver: CVRPPolicy, monkeypatch, settings: dict[str, float]
@@ -337,7 +347,7 @@ def test_as_many_parts_as_were_asked_for(driver: CVRPPolicy, temperature: float)
         or complete(latents, given, memory, heat, samples)
     )
     strategy = CMAESRefine(
-        population=4, rebuilt=3.0, temperature=temperature, starts=1.0, plans=4, beam=0
+        population=4, parts_per_rollout=3.0, temperature=temperature, starts=1.0, plans=4, beam=0
     )
     strategy.step(task, strategy.init(task))
     # Three parts for each of 4 x 20 rollouts: 16 samples of 15 neighbourhoods, which are four of
@@ -351,7 +361,7 @@ def test_large_instances_are_mostly_refined(policy, make_instances, monkeypatch)
     assert [
         CMAESRefine().default_parts_per_rollout(task) for task in (small, large)
     ] == pytest.approx([2.0, 40.0])
-    assert CMAESRefine(rebuilt=3.0).default_parts_per_rollout(large) == 3.0
+    assert CMAESRefine(parts_per_rollout=3.0).default_parts_per_rollout(large) == 3.0
     monkeypatch.setattr(Task, "device", torch.device("cuda"))
     assert CMAESRefine().default_parts_per_rollout(large) == 2.0
 
@@ -416,7 +426,7 @@ def test_beams_are_for_cpus(driver: CVRPPolicy, monkeypatch) -> None:
 def test_neighbourhoods_build_upon_one_another(driver: CVRPPolicy) -> None:
     """After every few neighbourhoods, the best plan so far is the next to be cut."""
     task = make_task(CVRP(), driver, vehicles(1, 40))
-    strategy = CMAESRefine(population=4, rebuilt=4.0, plans=1, abreast=2)
+    strategy = CMAESRefine(population=4, parts_per_rollout=4.0, plans=1, neighbourhoods_at_once=2)
     task.account.limit, kept, complete = 1000, [], task.complete
     task.complete = lambda latents, given, *more: (
         kept.append((given.length.shape[1], task.incumbents.clone()))
@@ -425,7 +435,10 @@ def test_neighbourhoods_build_upon_one_another(driver: CVRPPolicy) -> None:
     strategy.step(task, strategy.init(task))
     assert {count for count, _ in kept} == {2}
     assert len({tuple(plan[0].tolist()) for _, plan in kept}) > 1
-    assert [CMAESRefine(abreast=n).neighbourhoods_at_once(task, 50) for n in (None, 7)] == [5, 7]
+    assert [
+        CMAESRefine(neighbourhoods_at_once=n).default_neighbourhoods_at_once(task, 50)
+        for n in (None, 7)
+    ] == [5, 7]
 
 
 def test_tours_may_be_cut_the_way_they_were_built_only() -> None:

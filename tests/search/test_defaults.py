@@ -12,12 +12,15 @@ from rhumbline.pipeline import choose_default
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
+from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
 from rhumbline.problems.jssp import jssp_from_arrays
 from rhumbline.problems.tsp import TSP
 from rhumbline.search.strategies import (
+    STRATEGIES,
+    all_defaults,
     default_strategy,
     default_strategy_for_task,
     possible_defaults,
@@ -43,6 +46,20 @@ def test_the_policy_decides(policy) -> None:
         )
         == "sampling-elite"
     )
+
+
+def test_the_default_is_one_that_the_policy_can_serve() -> None:
+    """The published network has no tables to learn, so its latents are searched by CMA-ES."""
+    tiny = MachinesArchitecture(width=16, heads=2, hidden=16, latent=2)
+    assert default_strategy(JSSPMachinesPolicy(tiny)) == "cmaes"
+    assert possible_defaults(JSSPMachinesPolicy(tiny)) == ("cmaes",)
+
+
+def test_all_defaults_are_strategies() -> None:
+    """The refining ones first, then those of the domains, then those without a latent space."""
+    assert all_defaults()[:3] == ("cmaes-refine", "cmaes", "cmaes-elite")
+    assert set(all_defaults()) <= set(STRATEGIES)
+    assert {"sampling-elite", "population", "sampling"} <= set(all_defaults())
 
 
 def test_kernels_make_refinement_the_default(policy, make_instances, monkeypatch) -> None:

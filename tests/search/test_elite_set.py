@@ -160,7 +160,7 @@ def test_the_budget_limits_the_plans(driver: CVRPPolicy) -> None:
     assert found == {60: 1, 160: 1, 600: 4, 1600: 11}
     assert CMAESRefine(plans=2).default_plans(task) == 2
     task.account.limit, seen = 1600, record_prefixes(task)
-    strategy = CMAESRefine(population=4, beam=0, starts=1.0, elite=6, abreast=1)
+    strategy = CMAESRefine(population=4, beam=0, starts=1.0, elite=6, neighbourhoods_at_once=1)
     strategy.step(task, strategy.init(task))
     assert seen[0][1].shape == (2, 6)  # no more than the elite
 
@@ -250,7 +250,7 @@ def test_equal_plans_count_once(
     """Tours of five cities: most plans soon become the shortest one, which counts once."""
     task, strategy = (
         make_task(TSP(), policy, make_instances(2, 5)),
-        CMAESRefine(population=4, rebuilt=8.0, beam=0),
+        CMAESRefine(population=4, parts_per_rollout=8.0, beam=0),
     )
     task.account.limit, state = 10_000, strategy.init(task)
     for _ in range(3):

@@ -328,8 +328,8 @@ def sampled_routes(
     )
     task.account.limit = 1000
     state, _, _ = strategy.step(task, strategy.init(task))
-    assert state.stock is not None
-    return task.batch, state.stock
+    assert state.route_pool is not None
+    return task.batch, state.route_pool
 
 
 def test_engines_find_equal_plans(driver: CVRPPolicy) -> None:
@@ -377,7 +377,7 @@ def test_a_search_ends_with_a_recombination(driver: CVRPPolicy, corners: CVRPIns
         elite_of(task.batch, NORTH).cost[:, 0],
         torch.tensor([NORTH]),
     )
-    strategy.finish(task, replace(state, stock=north.joined(south, 512)))
+    strategy.finish(task, replace(state, route_pool=north.joined(south, 512)))
     assert set(CVRP().decode(corners, task.incumbents[0].tolist()).routes) == RIGHT
     assert task.account.attempts == attempts
 
@@ -386,7 +386,7 @@ def test_the_trace_shows_the_last_recombination(driver: CVRPPolicy, monkeypatch)
     """The last line has its cost, at the attempts of the line before it."""
     task, strategy = (
         make_task(CVRP(), driver, vehicles(1, 20)),
-        CMAESRefine(population=4, beam=0, rebuilt=1.0),
+        CMAESRefine(population=4, beam=0, parts_per_rollout=1.0),
     )
     real = CMAESRefine.merge_routes
 
@@ -413,10 +413,10 @@ def test_recombinations_are_spread_over_the_budget(driver: CVRPPolicy, monkeypat
     for limit, settings, due in (
         (400, {}, [50, 100, 150, 200, 250, 300, 350]),
         (90, {}, [25, 50, 75]),
-        (90, {"stock": 0}, None),
+        (90, {"route_pool": 0}, None),
     ):
         seen.clear()
-        strategy = CMAESRefine(population=5, rebuilt=1.0, beam=0, starts=1.0, **settings)
+        strategy = CMAESRefine(population=5, parts_per_rollout=1.0, beam=0, starts=1.0, **settings)
         list(stream(strategy, make_task(CVRP(), driver, instances), Budget(limit)))
         assert len(seen) == (0 if due is None else len(due) + 1)  # the last is the end
         assert all(
@@ -427,7 +427,7 @@ def test_recombinations_are_spread_over_the_budget(driver: CVRPPolicy, monkeypat
 def test_many_instances_have_smaller_pools(driver: CVRPPolicy, monkeypatch) -> None:
     """A given size is kept. The default is what a beam can use within budget and memory."""
     task = make_task(CVRP(), driver, vehicles(2, 20))
-    assert CMAESRefine(stock=7).default_route_pool(task) == 7
+    assert CMAESRefine(route_pool=7).default_route_pool(task) == 7
     means = recombination.PARTITION_BUDGETS["compiled"]
     for limit, routes in (
         (100, cmaes_refine.TUNING.min_route_pool),
@@ -467,7 +467,7 @@ def test_a_cpu_uses_the_compiled_beam(driver: CVRPPolicy, monkeypatch, engine) -
         cmaes_refine, "recombine_routes", lambda *given: seen.append(given[4]) or real(*given)
     )
     task = make_task(CVRP(), driver, vehicles(1, 10), engine=engine)
-    list(stream(CMAESRefine(population=4, beam=0, rebuilt=1.0), task, Budget(8)))
+    list(stream(CMAESRefine(population=4, beam=0, parts_per_rollout=1.0), task, Budget(8)))
     assert seen == ["compiled" if engine == "auto" else "tensors"]
 
 
@@ -495,5 +495,5 @@ def test_tours_have_no_routes(policy, make_instances) -> None:
     task, strategy = make_task(TSP(), policy, make_instances(1, 8)), CMAESRefine(population=2)
     task.account.limit = 1000
     state, _, _ = strategy.step(task, strategy.init(task))
-    assert state.stock is None
+    assert state.route_pool is None
     strategy.finish(task, state)

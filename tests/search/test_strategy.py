@@ -8,9 +8,9 @@ import torch
 
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
+from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.problems.tsp import TSP
 from rhumbline.search.driver import Budget, search, stream
-from rhumbline.search.needs import unmet_need
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategies.greedy_sampling import Greedy, Sampling
 from rhumbline.search.strategy import (
@@ -19,6 +19,7 @@ from rhumbline.search.strategy import (
     Strategy,
     as_strategy,
     check_strategy_needs,
+    unmet_need,
     warm_up_run_of,
 )
 from rhumbline.search.task import make_task
@@ -103,24 +104,20 @@ def test_needs_are_checked_before_any_work(make_policy, make_instances) -> None:
 NEEDED = {
     "latent_space": "no latent space to search",
     "population": "not a population of decoders",
-    "neighbourhoods": "no neighbourhoods in plans of bare",
-    "comparable_starts": "compares the starts of an instance, and bare has none",
-    "tables": "tables that the policy for bare has not",
-    "layer": "a layer that the policy for bare has no place for",
+    "neighbourhoods": "no neighbourhoods in plans of jssp-machines",
+    "comparable_starts": "compares the starts of an instance, and jssp-machines has none",
+    "tables": "tables that the policy for jssp-machines has not",
+    "layer": "a layer that the policy for jssp-machines has no place for",
 }
 
 
 @pytest.mark.parametrize("need", sorted(NEEDED))
-def test_every_need_has_a_sentence(need: str, make_policy) -> None:
-    """A policy with nothing but rollouts, for a problem without optional parts."""
-
-    class Bare:
-        problem = "bare"
-        space = make_policy(latent=0).space
-
+def test_every_need_has_a_sentence(need: str) -> None:
+    """The published network for job shops has nothing but rollouts."""
+    tiny = MachinesArchitecture(width=16, heads=2, hidden=16, latent=0)
+    bare = JSSPMachinesPolicy(tiny)
     domain = DOMAINS["jssp"]
-    bare: Any = Bare()
-    assert unmet_need(Needs(), bare, domain) is None
+    assert unmet_need(Needs(single_decoder=True), bare, domain) is None
     reason = unmet_need(Needs(**{need: True}), bare, domain)
     assert reason is not None
     assert NEEDED[need] in reason

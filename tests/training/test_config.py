@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from rhumbline.domains import find_policy_family
 from rhumbline.errors import InputError
-from rhumbline.policies import POLICIES
 from rhumbline.training.config import Objective, TrainConfig, as_tables, read_recipe
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
@@ -25,8 +25,8 @@ def recipe(tmp_path: Path):
 def test_shipped_recipes_read(path: Path) -> None:
     """Every recipe of the repository reads, and its policy table fits the architecture."""
     config = read_recipe(path)
-    _, architecture = POLICIES[config.problem]
-    assert architecture(**config.policy).width == 128
+    _, family = find_policy_family(config.problem)
+    assert family.architecture(**config.policy).width == 128
     assert config.size
 
 

@@ -9,7 +9,7 @@ import torch
 from small import POLICY
 
 from rhumbline import checkpoint
-from rhumbline.policies import POLICIES
+from rhumbline.domains import DOMAINS
 from rhumbline.toml_config import build_dataclass
 from rhumbline.training import resume as state
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
@@ -151,11 +151,15 @@ def test_weights_that_muon_moves(make_config) -> None:
     assert all("exp_avg" in state[p] for n, p in trainer.parameters.items() if n not in moved)
 
 
-@pytest.mark.parametrize("problem", POLICIES)
+FAMILIES = {name: f for domain in DOMAINS.values() for name, f in domain.policies.items()}
+
+
+@pytest.mark.parametrize("problem", FAMILIES)
 def test_every_weight_has_one_optimiser(problem: str) -> None:
     """In all problems each weight is in one group, and Muon has all matrices of the layers."""
-    kind, architecture = POLICIES[problem]
-    policy = kind(build_dataclass(architecture, {"width": 16, "heads": 2}, "policy"))
+    family = FAMILIES[problem]
+    settings = {"width": 16, "heads": 2}
+    policy = family.network(build_dataclass(family.architecture, settings, "policy"))
     muon = make_optimiser(policy, TrainConfig(optimiser=MUON), CPU, is_recorded=False)
     assert isinstance(muon, Muon)
     grouped = [id(p) for group in muon.param_groups for p in group["params"]]

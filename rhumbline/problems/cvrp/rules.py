@@ -4,7 +4,7 @@ Node 0 is the depot. Demands are whole numbers, and all vehicles have one capaci
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 import numpy as np
@@ -17,7 +17,7 @@ from rhumbline.errors import InputError
 from rhumbline.problems.cvrp.instance import MAX_CUSTOMERS, CVRPInstance, Routes
 from rhumbline.problems.metrics import longer_side, scale_to_unit_square
 from rhumbline.problems.nodes import take_nodes
-from rhumbline.record import Record
+from rhumbline.record import PER_INSTANCE, Record
 
 # Capacity of the field's random instances by number of customers.
 # Sources: Kool et al. 2019, Hottung et al. 2022.
@@ -58,8 +58,8 @@ class CVRPState(Record):
     last: Int[Tensor, "B R"]
     left: Int[Tensor, "B R"]  # capacity left in the vehicle
     visited: Bool[Tensor, "B R N"]  # customers served; the depot never counts
-    demand: Int[Tensor, "B 1 N"]
-    capacity: Int[Tensor, "B 1"]
+    demand: Int[Tensor, "B 1 N"] = field(metadata=PER_INSTANCE)
+    capacity: Int[Tensor, "B 1"] = field(metadata=PER_INSTANCE)
 
 
 class CVRP:

@@ -8,7 +8,7 @@ made one after the other, all from the state at the beginning of the tick.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -23,7 +23,7 @@ from rhumbline.problems.jssp.rules import (
     JSSPBatch,
     stack_fields,
 )
-from rhumbline.record import Record
+from rhumbline.record import PER_INSTANCE, Record
 
 # Decisions per operation after which machines no longer wait, so that every rollout ends.
 WAITING_DECISIONS = 10
@@ -49,8 +49,9 @@ class MachinesState(Record):
     last: Int[Tensor, "B R"]  # the last machine that decided at this tick; 0 without one
     count: Int[Tensor, "B R"]  # decisions made so far
     # Of all instances: C rows for each job as in the batch, and one row for waiting.
-    operations: Int[Tensor, "1 1 X 2"]
-    actions: Int[Tensor, "1 1 A"]  # the action that takes each job; none takes waiting
+    operations: Int[Tensor, "1 1 X 2"] = field(metadata=PER_INSTANCE)
+    # The action that takes each job; none takes waiting.
+    actions: Int[Tensor, "1 1 A"] = field(metadata=PER_INSTANCE)
     max_waiting_count: int  # decisions after which machines no longer wait
 
     @property

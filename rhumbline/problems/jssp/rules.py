@@ -8,7 +8,7 @@ candidate. Times are whole numbers on every device, so comparisons and makespans
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 from zlib import crc32
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rhumbline.errors import InputError
 from rhumbline.problems.jssp.instance import LIMITS, JSSPInstance, Schedule
-from rhumbline.record import Record
+from rhumbline.record import PER_INSTANCE, Record
 
 MAX_RANDOM_DURATION = 98  # of the field's random instances (Zhang et al. 2020)
 BEYOND_HORIZON = 2**31  # later than any time, so that a time and a load fit into one integer
@@ -54,9 +54,9 @@ class JSSPState(Record):
     job: Int[Tensor, "B R J"]  # when each job is free
     machine: Int[Tensor, "B R W"]  # when each machine is free
     left: Int[Tensor, "B R W"]  # work left on each machine
-    durations: Int[Tensor, "B 1 J C"]
-    machines: Int[Tensor, "B 1 J C"]
-    tails: Int[Tensor, "B 1 J C"]
+    durations: Int[Tensor, "B 1 J C"] = field(metadata=PER_INSTANCE)
+    machines: Int[Tensor, "B 1 J C"] = field(metadata=PER_INSTANCE)
+    tails: Int[Tensor, "B 1 J C"] = field(metadata=PER_INSTANCE)
     count: int  # decisions made so far, the same in all rollouts
     steps: int
 

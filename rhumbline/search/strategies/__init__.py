@@ -14,8 +14,7 @@ from rhumbline.domains import DOMAINS, find_policy_family
 from rhumbline.errors import InputError
 from rhumbline.policies import Members, Policy
 from rhumbline.registry import Registry
-from rhumbline.search.needs import unmet_need
-from rhumbline.search.strategy import Strategy, as_strategy
+from rhumbline.search.strategy import Strategy, as_strategy, unmet_need
 from rhumbline.search.task import Task
 from rhumbline.toml_config import build_dataclass, parse_value
 

@@ -50,6 +50,7 @@ from rhumbline.search.strategy import (
     temperature_or_default,
 )
 from rhumbline.search.task import Task
+from rhumbline.toml_config import former_names
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class CMAESRefineState:
     elite_set: EliteSet | None = None
     beam: Beam | None = None
     since: int = 0  # generations since the last beam
-    stock: RoutePool | None = None
+    route_pool: RoutePool | None = None
     merges: int = 0  # that were due so far
 
 
@@ -105,6 +106,7 @@ class Generation:
     memory: Any  # the tables after the update
 
 
+@former_names(rebuilt="parts_per_rollout", abreast="neighbourhoods_at_once", stock="route_pool")
 @dataclass(frozen=True)
 class CMAESRefine(Strategy[CMAESRefineState]):
     """`CMAESElite`, and after each generation LNS on the best plans."""
@@ -112,15 +114,15 @@ class CMAESRefine(Strategy[CMAESRefineState]):
     needs: ClassVar[Needs] = Needs(latent_space=True, tables=True, neighbourhoods=True)
 
     # Parts for each whole rollout, about. None: `default_parts_per_rollout`.
-    rebuilt: float | None = None
+    parts_per_rollout: float | None = None
     # Plans of the elite that are refined. None: as many as the budget has room for.
     plans: int | None = None
     # Neighbourhoods at once, at least one of each plan. None: 5, all of them on a GPU.
-    abreast: int | None = None
+    neighbourhoods_at_once: int | None = None
     # Generations between two beams; 0 is never. None: `default_beam`.
     beam: int | None = None
     # CVRP: routes in the pool; 0 is no pool. None: `default_route_pool`.
-    stock: int | None = None
+    route_pool: int | None = None
     width: int = 4  # nodes in the beam
     branch: int = 4  # actions of each node, the known one included
     elite: int = 8  # best plans so far, which are learnt from too; from here on as in `CMAESElite`
@@ -132,16 +134,17 @@ class CMAESRefine(Strategy[CMAESRefineState]):
     starts: float | None = None
 
     def __post_init__(self) -> None:
-        rebuilt = value_or_one(self.rebuilt)
+        parts = value_or_one(self.parts_per_rollout)
         plans = value_or_one(self.plans)
-        abreast = value_or_one(self.abreast)
+        at_once = value_or_one(self.neighbourhoods_at_once)
         beam = value_or_one(self.beam)
-        stock = value_or_one(self.stock)
-        is_negative = not rebuilt >= 0.0 or min(beam, stock) < 0
-        is_zero = min(plans, abreast, self.width) < 1
+        route_pool = value_or_one(self.route_pool)
+        is_negative = not parts >= 0.0 or min(beam, route_pool) < 0
+        is_zero = min(plans, at_once, self.width) < 1
         if is_negative or is_zero or self.branch < 2:
-            least = "rebuilt, beam and stock of at least 0, plans, width and abreast of at least 1"
-            raise InputError(f"cmaes-refine needs {least} and a branch of at least 2")
+            none = "parts_per_rollout, beam and route_pool of at least 0"
+            one = "plans, width and neighbourhoods_at_once of at least 1"
+            raise InputError(f"cmaes-refine needs {none}, {one} and a branch of at least 2")
         if self.elite and plans > self.elite:
             needed = f"plans={plans} needs elite={plans} or more"
             raise InputError(f"cmaes-refine works on plans of its elite: {needed}")
@@ -165,7 +168,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
 
         They are enough for the generation, its parts and some of the beam.
         """
-        parts = self.rebuilt
+        parts = self.parts_per_rollout
         if parts is None:
             parts = TUNING.parts_per_rollout
         attempts = math.ceil(self.population * (2 + parts))
@@ -225,7 +228,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
             elite_set=elite_set,
             beam=self.first_nodes(task, generation) if is_due else None,
             since=0 if is_due else generations,
-            stock=pool,
+            route_pool=pool,
             merges=merges,
         )
         return Step(following, latents, rolled)
@@ -271,23 +274,23 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         allowance = finish_allowance(task)
         deadline = task.account.deadline
         is_late = deadline is not None and time.monotonic() > deadline + allowance
-        if state.stock is None or is_late:
+        if state.route_pool is None or is_late:
             return
         size = self.default_route_pool(task)
         known = extract_routes(task.original_batch, incumbent_set(task), size)
-        self.merge_routes(task, state.stock.joined(known, size), allowance)
+        self.merge_routes(task, state.route_pool.joined(known, size), allowance)
 
     def pools_routes(self, task: Task) -> bool:
         """Return whether plans consist of routes that can serve in other plans."""
-        return self.stock != 0 and task.domain.recombines_routes
+        return self.route_pool != 0 and task.domain.recombines_routes
 
     def default_route_pool(self, task: Task) -> int:
         """Return how many routes are kept.
 
         They are as many as set partitioning makes use of, within the budget and the memory.
         """
-        if self.stock is not None:
-            return self.stock
+        if self.route_pool is not None:
+            return self.route_pool
         budget = PARTITION_BUDGETS[partition_engine_for(task)]
         fitting = budget.max_elements // (task.count * task.problem.action_count(task.batch))
         earned = round(budget.routes_per_attempt * expected_attempts(task))
@@ -318,11 +321,11 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         merges = PARTITION_BUDGETS[partition_engine_for(task)].merges
         generation = cheapest_rollouts(rolled, self.plans_considered(task))
         plans = concatenate_sets([elite_set, generation, *parts])
-        if state.stock is not None and task.device.type != "cuda":
-            plans = promising_plans(plans, state.stock)
+        if state.route_pool is not None and task.device.type != "cuda":
+            plans = promising_plans(plans, state.route_pool)
         pool = extract_routes(task.original_batch, plans, size)
-        if state.stock is not None:
-            pool = state.stock.joined(pool, size)
+        if state.route_pool is not None:
+            pool = state.route_pool.joined(pool, size)
         due = min(
             int(task.spent_share * merges),
             merges - 1,
@@ -437,7 +440,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
             2,
         )
         by_plan = uniforms[:, 0].unflatten(1, (each, plans))
-        at_once = self.neighbourhoods_at_once(task, ways)
+        at_once = self.default_neighbourhoods_at_once(task, ways)
         ways_at_once = -(-at_once // plans)
         return by_plan.split(ways_at_once, dim=1)
 
@@ -455,8 +458,8 @@ class CMAESRefine(Strategy[CMAESRefineState]):
 
     def default_parts_per_rollout(self, task: Task) -> float:
         """Return the number of parts for each whole rollout: many where whole rollouts are slow."""
-        if self.rebuilt is not None:
-            return self.rebuilt
+        if self.parts_per_rollout is not None:
+            return self.parts_per_rollout
         if is_time_critical(task):
             return TUNING.parts_per_rollout_and_node_when_late * task.problem.action_count(
                 task.batch
@@ -476,13 +479,13 @@ class CMAESRefine(Strategy[CMAESRefineState]):
             attempts_per_plan = attempts_per_plan * width / TUNING.reference_nodes
         return self.plans or max(1, round(expected_attempts(task) / attempts_per_plan))
 
-    def neighbourhoods_at_once(self, task: Task, ways: int) -> int:
+    def default_neighbourhoods_at_once(self, task: Task, ways: int) -> int:
         """Return how many neighbourhoods are re-sampled at once.
 
         Small rounds build upon each other's improvements; large ones fill a GPU.
         """
-        if self.abreast:
-            return self.abreast
+        if self.neighbourhoods_at_once:
+            return self.neighbourhoods_at_once
         return ways if task.device.type == "cuda" else TUNING.neighbourhoods_at_once_cpu
 
 

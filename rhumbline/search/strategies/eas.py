@@ -20,7 +20,6 @@ from rhumbline.domain import ActiveSearchRates, SearchDefaults
 from rhumbline.errors import InputError
 from rhumbline.kernels import note_once
 from rhumbline.policies.attention.memory import Memory, ResidualLayer
-from rhumbline.problems.cvrp import CVRPBatch
 from rhumbline.search.strategy import Needs, Step, Strategy
 from rhumbline.search.task import Task
 
@@ -243,21 +242,13 @@ class ActiveSearch(Strategy[Adaptation]):
 def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
     """Return the cost above the mean over starts, over the number of rollouts of a row.
 
-    Costs are in lengths of the unit square, whatever metric the file has. Surcharges for vehicles
-    are left out, since they would dwarf the lengths; imitation of the incumbent favours plans with
-    fewer routes.
+    Costs of routing are in lengths of the unit square, whatever metric the file has, and without
+    surcharges for vehicles; imitation of the incumbent favours plans with fewer routes.
     """
-    batch = task.batch
     cost = rolled.cost
-    if isinstance(batch, CVRPBatch):
-        cost = batch.without_surcharge(cost)
-        batch = replace(batch, vehicles=None, surcharge=None)
-    if getattr(batch, "distance", None) is not None:
-        first = rolled.actions[:, 0, :1].long()
-        straight_batch = replace(batch, distance=None)
-        straight = task.problem.cost(straight_batch, first)
-        given = cost[:, 0, :1].clamp(min=1e-9)
-        cost = cost * (straight / given)[..., None]
+    learning_cost = task.domain.search.learning_cost
+    if learning_cost is not None:
+        cost = learning_cost(task.problem, task.batch, cost, rolled.actions)
     above_mean = cost - cost.mean(2, keepdim=True)
     latents = cost.shape[1]
     starts = cost.shape[2]

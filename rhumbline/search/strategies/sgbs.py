@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import Prefixes, Rollouts, next_logits
 from rhumbline.domain import ActiveSearchRates, SearchDefaults
 from rhumbline.errors import InputError
+from rhumbline.record import gather_rollouts
 from rhumbline.search.strategies.eas import Adaptation, EASLay
 from rhumbline.search.strategy import Needs, Step, Strategy
 from rhumbline.search.task import Task
@@ -169,8 +170,8 @@ def start_beam(
 ) -> Beam:
     """Return the nodes of the cheapest rollouts.
 
-    A single node gets a gap beside it. With one node, its state could not be distinguished from
-    the tensors that all nodes share (`advance_nodes`).
+    A single node gets a gap beside it, whose children are tried as well. Published results of
+    problems with one start were made that way.
     """
     cost = rolled.cost.flatten(1)
     cost, order = cost.sort(dim=1, stable=True)
@@ -180,7 +181,7 @@ def start_beam(
         gap = torch.full_like(cost, torch.inf)
         cost = torch.cat([cost, gap], dim=1)
         order = order.repeat(1, 2)
-    actions = gather_nodes(rolled.actions.flatten(1, 2), order)
+    actions = gather_rollouts(rolled.actions.flatten(1, 2), order)
     first = actions[..., 0].long()
     return Beam(
         cost=cost,
@@ -190,33 +191,6 @@ def start_beam(
         memory=memory,
         width=width,
     )
-
-
-def gather_nodes(
-    x: Shaped[Tensor, "R W *rest"], order: Int[Tensor, "R w"]
-) -> Shaped[Tensor, "R w *rest"]:
-    """Return the nodes of each row in another order."""
-    shape = order.shape
-    rest = x.shape[2:]
-    trailing = [1] * len(rest)
-    index = order.view(*shape, *trailing)
-    index = index.expand(-1, -1, *rest)
-    return x.gather(1, index)
-
-
-def advance_nodes(
-    task: Task, state: Any, order: Int[Tensor, "R w"], action: Int[Tensor, "R w"]
-) -> Any:
-    """Return the states of some nodes after one more action.
-
-    Tensors that all nodes of a row share, of size 1 along the nodes, stay as they are.
-    """
-
-    def select(x: Tensor) -> Tensor:
-        is_shared = x.shape[1] == 1
-        return x if is_shared else gather_nodes(x, order)
-
-    return task.problem.step(state.map(select), action.long())
 
 
 def deepen_beam(
@@ -308,7 +282,7 @@ def select_nodes(
     order = order[:, : beam.width]
     children = actions.to(beam.actions.dtype)
     candidates = torch.cat([beam.actions, children], dim=1)
-    kept = gather_nodes(candidates, order)
+    kept = gather_rollouts(candidates, order)
     parent = torch.where(
         order < nodes,
         order,
@@ -319,6 +293,6 @@ def select_nodes(
         beam,
         cost=best,
         actions=kept,
-        state=advance_nodes(task, beam.state, parent, action),
+        state=task.problem.step(beam.state.select(parent), action.long()),
         depth=beam.depth + 1,
     )

@@ -1,13 +1,13 @@
 """Instances from user files, folders and datasets to train on, instead of random ones.
 
 This module decides which instances are held out for validation, and when each size has its turn.
-How instances are stored on a device and drawn from there depends on the problem: see `routing` and
-`job_shop`.
+How instances are stored on a device and drawn from there depends on the problem: see `batches`,
+`routing` and `job_shop`.
 """
 
 from bisect import bisect
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import accumulate
@@ -23,7 +23,6 @@ from rhumbline.files.discovery import find_instance_files
 from rhumbline.problems import Problem
 from rhumbline.registry import load_reference
 from rhumbline.training.config import DATA_PLACEHOLDER, TrainConfig, Validation
-from rhumbline.training.data.job_shop import shop_extent
 from rhumbline.training.data.random import Size
 
 VALIDATION_SHARE = 1 / 5  # of the instances is held out, about
@@ -52,6 +51,21 @@ class DataStore(Protocol):
     @staticmethod
     def size_of(instance: Any, problem: Problem[Any, Any]) -> Size:
         """Return the size of an instance; instances of one size fit into one batch."""
+        ...
+
+    @staticmethod
+    def item_count(size: Any) -> int:
+        """Return the number of items to order: cities, customers or jobs."""
+        ...
+
+    @staticmethod
+    def extent(size: Any) -> int:
+        """Return a number by which sizes are ordered."""
+        ...
+
+    @staticmethod
+    def label(size: Any) -> int | str:
+        """Return a size as users write it: a number, or jobs x machines."""
         ...
 
     @staticmethod
@@ -90,10 +104,10 @@ class FileInstances:
         self.sizes = list(counts)
         shares = [count / len(training) for count in counts.values()]
         self.share_ends = list(accumulate(shares))[:-1]
-        labels = map(size_label, self.sizes)
+        labels = map(store_type.label, self.sizes)
         self.labels = list(dict.fromkeys(labels))
         validation_sizes = [store_type.size_of(instance, problem) for instance in validation]
-        self.typical_size = most_common_label(validation_sizes)
+        self.typical_size = most_common(map(store_type.label, validation_sizes))
         self.max_action_count = max(
             self.training_store.max_action_count, self.validation_store.max_action_count
         )
@@ -133,16 +147,12 @@ class FileInstances:
 
 def find_store(problem: str) -> type[DataStore]:
     """Return the class that keeps instances of a problem on a device."""
-    domain = DOMAINS[problem]
-    if not domain.training.store:
-        domain.refuse("training on files")
-    return load_reference(domain.training.store)
+    return load_reference(DOMAINS[problem].training.store)
 
 
-def most_common_label(sizes: Sequence[Size]) -> int | str:
-    """Return the most common size as users write it, the first of several."""
-    labels = Counter(map(size_label, sizes))
-    ((label, _),) = labels.most_common(1)
+def most_common(labels: Iterable[int | str]) -> int | str:
+    """Return the most common label of sizes, the first of several."""
+    ((label, _),) = Counter(labels).most_common(1)
     return label
 
 
@@ -200,9 +210,10 @@ def read_places(places: Sequence[str]) -> list[Any]:
 
 def leaves_decisions(instance: Any, problem: Problem[Any, Any]) -> bool:
     """Return whether an instance has more than one plan."""
-    size = find_store(problem.solves).size_of(instance, problem)
+    store_type = find_store(problem.solves)
+    size = store_type.size_of(instance, problem)
     least = DOMAINS[problem.solves].training.min_items
-    return item_count(size) >= least
+    return store_type.item_count(size) >= least
 
 
 def content_digest(instance: Any) -> bytes:
@@ -246,24 +257,6 @@ def lottery_number(instance: Any, seed: int) -> float:
     return number / 2**64
 
 
-def item_count(size: Any) -> int:
-    """Return the number of items to order: cities, customers or jobs."""
-    return size if isinstance(size, int) else size[0]
-
-
-def size_label(size: Any) -> int | str:
-    """Return a size as users write it: a number, or jobs x machines."""
-    if isinstance(size, int):
-        return size
-    jobs, _, machines = size
-    return f"{jobs}x{machines}"
-
-
-def size_extent(size: Any) -> int:
-    """Return the number of nodes, or jobs times machines."""
-    return size if isinstance(size, int) else shop_extent(size)
-
-
 def describe_data(
     problem: Problem[Any, Any], training: Sequence[Any], held_out: Sequence[Any]
 ) -> list[str]:
@@ -271,9 +264,9 @@ def describe_data(
     store_type = find_store(problem.solves)
     instances = (*training, *held_out)
     sizes = [store_type.size_of(instance, problem) for instance in instances]
-    sizes.sort(key=size_extent)
+    sizes.sort(key=store_type.extent)
     ends = (sizes[0], sizes[-1])
-    labels = dict.fromkeys(str(size_label(size)) for size in ends)
+    labels = dict.fromkeys(str(store_type.label(size)) for size in ends)
     sizes_in_words = f"{' to '.join(labels)} {problem.size_unit}"
     plural = "s" * (len(training) != 1)
     words = [

@@ -175,6 +175,21 @@ class RoutingStore:
         return problem.item_count(instance)
 
     @staticmethod
+    def item_count(size: Any) -> int:
+        """Return the number of cities or customers."""
+        return size
+
+    @staticmethod
+    def extent(size: Any) -> int:
+        """Return the number of cities or customers."""
+        return size
+
+    @staticmethod
+    def label(size: Any) -> int | str:
+        """Return the number of cities or customers."""
+        return size
+
+    @staticmethod
     def contents(instance: Any) -> bytes:
         """Return positions or distances, and what vehicles must carry."""
         place = instance.matrix if instance.xy is None else instance.xy

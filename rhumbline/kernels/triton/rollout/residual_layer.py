@@ -1,7 +1,7 @@
 """Triton: a residual layer on the glimpse inside the rollout kernels, one for each instance.
 
-The strategy `eas-lay` trains it. What the layer adds to the glimpse is multiplied by the pointers,
-so its second half and the pointers are one table: logits grow by relu(glimpse @ into + bias) @ out.
+The strategy `eas-lay` trains it. The pointers multiply what the layer adds to the glimpse, so its
+second half and the pointers are one table: logits grow by relu(glimpse @ into + bias) @ out.
 A layer is a tuple (INTO, INTO_BIAS, OUT): [E, E], [K, E] in float32 and [NP, E]. Its tables and the
 pointers are read from the cache at every step, as shared memory has no room for all of them.
 """
@@ -13,10 +13,10 @@ from rhumbline.kernels.triton.rollout.masks import columns
 
 
 @triton.jit
-def hidden_of(heads, layer, latent, H: tl.constexpr, D: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr):
-    """The hidden numbers [M, E], given each head's glimpses.
+def layer_hidden(heads, layer, latent, H: tl.constexpr, D: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr):
+    """Return the hidden units [M, E] of the layer, given each head's glimpses [M, D].
 
-    They begin with a bias, which takes back what the latent has added to the glimpses.
+    The bias subtracts what the latent has added to the glimpses.
     """
     e = tl.arange(0, H * D)
     hidden = tl.load(layer[1] + latent[:, None] * (H * D) + e[None, :])
@@ -27,10 +27,10 @@ def hidden_of(heads, layer, latent, H: tl.constexpr, D: tl.constexpr, DT: tl.con
 
 
 @triton.jit
-def layered(
+def layer_logits(
     logits, heads, hidden, POINTER, layer, c, W: tl.constexpr, H: tl.constexpr, D: tl.constexpr, PREC: tl.constexpr
 ):
-    """Logits of part c, which begin with mask and bias, by the glimpses and by what the layer adds to them."""
+    """Add to the logits of part c (mask and bias) the pointer scores of the glimpses and the layer's share."""
     node = columns(c, W)[None, :] * (H * D)
     for h in tl.static_range(H):
         pointer = tl.load(POINTER + node + (h * D + tl.arange(0, D))[:, None])

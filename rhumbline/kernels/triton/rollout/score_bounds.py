@@ -9,15 +9,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS = 64  # of a tile of queries
+QUERY_TILE_ROWS = 64  # queries of a tile
 
 
 @triton.jit(do_not_specialize=["rows"])
-def reach_kernel(
+def score_bounds_kernel(
     QUERY, KEY, REACH, rows,
     NP: tl.constexpr, W: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    """The largest score of a head's queries with each of W keys, and the least with another sign."""
+    """Store the largest score of a head's queries with each of W keys, and minus the least."""
     DT: tl.constexpr = KEY.dtype.element_ty
     b, h = tl.program_id(0).to(tl.int64) // H, tl.program_id(0) % H
     node = tl.program_id(1) * W + tl.arange(0, W)
@@ -26,7 +26,7 @@ def reach_kernel(
     most = tl.full([W], float("-inf"), tl.float32)
     least = tl.full([W], float("inf"), tl.float32)
     for first in range(0, rows, M):
-        row = tl.minimum(first + tl.arange(0, M), rows - 1)  # the last one again, where there are no more
+        row = tl.minimum(first + tl.arange(0, M), rows - 1)  # past the end the last query repeats
         query = tl.load(QUERY + (b * rows + row[:, None]) * (H * D) + e[None, :]).to(DT)
         score = tl.dot(query, key, input_precision="ieee")
         most = tl.maximum(most, tl.max(score, 0))
@@ -44,14 +44,14 @@ def launch_bound_scores(query: Tensor, key: Tensor, heads: int, part: int) -> Te
     count, columns, width = key.shape
     rows = query.shape[1]
     found = torch.empty(count, heads, 2, columns, device=key.device)
-    reach_kernel[count * heads, columns // part](
+    score_bounds_kernel[count * heads, columns // part](
         query.contiguous(),
         key,
         found,
         rows,
         NP=columns,
         W=part,
-        M=ROWS,
+        M=QUERY_TILE_ROWS,
         H=heads,
         D=width // heads,
         num_warps=4,

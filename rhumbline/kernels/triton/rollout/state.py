@@ -1,4 +1,4 @@
-"""Triton: the state of rollouts: rows of a tile, positions, loads, noise, and given actions."""
+"""Triton: the state of rollouts: rows of a tile, positions, loads, random numbers and given prefixes of actions."""
 
 import triton
 import triton.language as tl
@@ -6,8 +6,11 @@ import triton.language as tl
 
 @triton.jit
 def tile_rows(K, S, ID, COUNTERS, b, M: tl.constexpr):
-    """Rollouts of this program: number, whether it exists, latent, start; and the words of its noise counter."""
-    r = tl.program_id(1) * M + tl.arange(0, M)  # rollout r: latent r // S from start r % S
+    """Return the rollouts [M] of this program: index, whether it exists, latent, start, and two counter words.
+
+    The words, attempt and instance, are those that `draw_uniform` takes. Rows past the last rollout repeat it.
+    """
+    r = tl.program_id(1) * M + tl.arange(0, M)  # rollout r has latent r // S and start r % S
     valid = r < K * S
     r = tl.minimum(r, K * S - 1)
     latent = r // S
@@ -17,55 +20,56 @@ def tile_rows(K, S, ID, COUNTERS, b, M: tl.constexpr):
 
 
 @triton.jit
-def place(XY, node):
-    """Coordinates of nodes."""
+def coordinates(XY, node):
+    """Return the coordinates x and y of nodes."""
     return tl.load(XY + node * 2), tl.load(XY + node * 2 + 1)
 
 
 @triton.jit
 def distance(x, y, to_x, to_y):
-    """Straight lines."""
+    """Return the Euclidean distance."""
     return tl.sqrt((to_x - x) * (to_x - x) + (to_y - y) * (to_y - y))
 
 
 @triton.jit
-def noise(seed, step, attempt, instance):
-    """The uniform of a decision; `noise.py` is its twin."""
+def draw_uniform(seed, step, attempt, instance):
+    """Return the uniform [M] of a decision, the same number as `rhumbline.noise.decoding_uniforms`."""
     word, _, _, _ = tl.philox(seed, step.to(tl.uint32), attempt, instance, tl.zeros_like(attempt))
     return tl.uint_to_uniform_float(word)
 
 
 @triton.jit
-def gone_to(XY, node, x, y, cost):
-    """Where everybody is after the next node, and how far that was in all."""
-    x1, y1 = place(XY, node)
+def move_to(XY, node, x, y, cost):
+    """Move to the next node; return its coordinates, and the cost with the distance added."""
+    x1, y1 = coordinates(XY, node)
     return x1, y1, cost + distance(x, y, x1, y1)
 
 
 @triton.jit
-def cvrp_step(DEMAND, node, capacity, left, waiting):
-    """The load that is left after a node and the customers that wait."""
+def cvrp_step(DEMAND, node, capacity, left, unserved):
+    """Return the load left after a visit (full at the depot), and the number of unserved customers."""
     left = tl.where(node == 0, capacity, left - tl.load(DEMAND + node))
-    return left, waiting - (node > 0).to(tl.int32)
+    return left, unserved - (node > 0).to(tl.int32)
 
 
 @triton.jit
-def imposed(ACTION, LENGTH, t, R, row, node):
-    """The action of a step: the one that was given, which stands where actions go, or `node` where none was.
+def apply_prefix(ACTION, LENGTH, t, R, row, node):
+    """Return the action of step t: the given one within the rollout's prefix, else `node`.
 
-    Other threads may have stored there what this one reads: the same action, or one that does not count.
+    Prefixes are read from ACTION itself. Another thread may already have stored there: the same action in the prefix,
+    or one beyond it, which is not used.
     """
     given = tl.load(ACTION + t * R + row).to(tl.int32)
     return tl.where(t < tl.load(LENGTH + row), given, node)
 
 
 @triton.jit
-def imposed_on_all(LENGTH, row):
-    """How many actions of every rollout of the tile are given."""
+def common_prefix_length(LENGTH, row):
+    """Return the number of actions that are given for every rollout of the tile."""
     return tl.min(tl.load(LENGTH + row), 0)
 
 
 @triton.jit
-def marked(node, share, certain, MARK: tl.constexpr):
-    """What is stored for a decision: the node, or its complement where it was all but certain."""
+def mark_certain(node, share, certain, MARK: tl.constexpr):
+    """Return what is stored for a decision: the node, or its complement -1 - node if its probability is near 1."""
     return (tl.where(share >= certain, -1 - node, node) if MARK else node).to(tl.int16)
