@@ -17,7 +17,7 @@ import torch
 
 from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
-from rhumbline.domains import find_policy_family, plan_tools
+from rhumbline.domains import DOMAINS, find_policy_family, plan_tools
 from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
@@ -427,13 +427,15 @@ def make_tasks(
     groups = group_instances(instances, augment)
     if len(groups) > 1:
         by_size = sorted(instances, key=lambda instance: instance.size)
-        for instance in {instance.problem: instance for instance in by_size}.values():
-            if strategy is not None or engine != "auto":
+        largest = {instance.problem: instance for instance in by_size}.values()
+        if augment > 1:
+            for instance in largest:
+                rules = DOMAINS[instance.problem].problem
+                symmetric_copies(rules.collate([instance]), augment)  # raises where there are none
+        if strategy is not None or engine != "auto":
+            for instance in largest:
                 task = make_group_task([instance])
                 if strategy is not None:
                     check_strategy_needs(strategy, task)
-            else:
-                batch = rules_of(policies[instance.problem]).collate([instance])
-                symmetric_copies(batch, augment)
     for group in groups:
         yield group, make_group_task(group.instances)

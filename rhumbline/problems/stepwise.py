@@ -52,6 +52,25 @@ class StepwiseRules:
         raise InputError(f"objective.improve: {message}")
 
 
+class NodeRules(StepwiseRules):
+    """Parent of rules whose actions are the nodes of a batch with coordinates `xy` [B, N, 2].
+
+    A sequence has no more actions than there are nodes.
+    """
+
+    def action_count(self, batch: Any) -> int:
+        """Return the number of nodes."""
+        return batch.xy.shape[1]
+
+    def horizon(self, batch: Any) -> int:
+        """Return the number of nodes."""
+        return batch.xy.shape[1]
+
+    def item_count(self, instance: Any) -> int:
+        """Return the number of nodes."""
+        return instance.size
+
+
 def stack_states(states: Sequence[Any], rollouts: int) -> Any:
     """Return all states but the last as one, with the steps flattened into the rollout axis.
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from rhumbline.errors import InputError
 from rhumbline.policies import Policy
@@ -12,7 +12,15 @@ from rhumbline.search.driver import Budget, search, stream
 from rhumbline.search.task import make_task
 from rhumbline.testing.contracts import TOLERANCE, expect, group_by_shape
 
-Trace = list[tuple[int, list[float], list[float]]]  # attempts, best costs, costs of the latest step
+
+class TraceStep(NamedTuple):
+    """The state of a search after a step."""
+
+    attempts: int
+    spare: int  # trajectories that are paid for and not made yet
+    best: list[float]  # costs of the instances so far
+    latest: list[float]  # costs of the step
+
 
 MIN_SENTENCE = 4  # words of a refusal
 MANY_ATTEMPTS = 64  # enough for several generations
@@ -27,12 +35,14 @@ class Searcher:
     policy: Policy[Any, Any, Any]
     augment: int = 1
 
-    def trace(self, instances: Sequence[Any], attempts: int, seed: int = 0) -> Trace:
-        """Return attempts, best costs and latest costs after each step of a search."""
+    def trace(self, instances: Sequence[Any], attempts: int, seed: int = 0) -> list[TraceStep]:
+        """Return the state after each step of a search."""
         task = make_task(self.rules, self.policy, instances, seed=seed, augment=self.augment)
-        steps: Trace = []
+        steps: list[TraceStep] = []
         for progress in stream(self.strategy, task, Budget(attempts)):
-            steps.append((progress.attempts, progress.best.tolist(), progress.latest.tolist()))
+            best = progress.best.tolist()
+            latest = progress.latest.tolist()
+            steps.append(TraceStep(progress.attempts, task.spare_trajectories, best, latest))
         return steps
 
     def solutions(self, instances: Sequence[Any], attempts: int) -> list[Any]:
@@ -73,23 +83,23 @@ def check_strategy(
     return None
 
 
-def check_trace(strategy: Any, trace: Trace, attempts: int) -> None:
+def check_trace(strategy: Any, trace: list[TraceStep], attempts: int) -> None:
     """Check that the budget is kept, and that the best costs are those of all steps."""
     name = type(strategy).__name__
     expect(trace, f"{name} tries something")
-    spent = trace[-1][0]
+    spent = trace[-1].attempts
     expect(spent <= attempts, f"{name} spends at most {attempts} attempts, not {spent}")
-    _, best, latest = trace[0]
-    expect(best == latest, "the best cost after the first step is that of the step")
-    for (fewer, before, _), (more, after, latest) in pairwise(trace):
-        expect(fewer <= more, "attempts never become fewer")
-        pairs = zip(before, latest, strict=True)
+    first = trace[0]
+    expect(first.best == first.latest, "the best cost after the first step is that of the step")
+    for before, after in pairwise(trace):
+        expect(before.attempts <= after.attempts, "attempts never become fewer")
+        pairs = zip(before.best, after.latest, strict=True)
         cheapest = [min(pair) for pair in pairs]
-        expect(after == cheapest, "the best cost is the cheapest of all steps so far")
+        expect(after.best == cheapest, "the best cost is the cheapest of all steps so far")
 
 
 def check_solutions(
-    searcher: Searcher, instances: Sequence[Any], attempts: int, trace: Trace
+    searcher: Searcher, instances: Sequence[Any], attempts: int, trace: list[TraceStep]
 ) -> None:
     """Check that solutions are feasible plans at the cost of the trace."""
     solutions = searcher.solutions(instances, attempts)
@@ -99,9 +109,9 @@ def check_solutions(
         cost = solution.plan.cost(instance)
         expect(solution.cost == cost, "the cost of a solution is that of its plan")
         expect(
-            are_close(cost, trace[-1][1][row]), "the cost of a solution is the best of the trace"
+            are_close(cost, trace[-1].best[row]), "the cost of a solution is the best of the trace"
         )
-        expect(solution.attempts == trace[-1][0], "a solution knows the attempts spent on it")
+        expect(solution.attempts == trace[-1].attempts, "a solution knows the attempts spent on it")
 
 
 def check_single_attempt(searcher: Searcher, instances: Sequence[Any]) -> None:
@@ -116,10 +126,11 @@ def check_batch_mates(searcher: Searcher, instances: Sequence[Any]) -> None:
     for row, instance in enumerate(instances):
         alone = searcher.trace([instance], MANY_ATTEMPTS)
         for one, whole in zip(alone, together, strict=False):
-            if one[0] != whole[0]:  # a beam is as wide as its widest instance needs
+            if one[:2] != whole[:2]:  # a beam is as wide as its widest instance needs
                 break
-            is_same = are_close(one[1][0], whole[1][row]) and are_close(one[2][0], whole[2][row])
-            expect(is_same, "what happens to an instance does not depend on the others")
+            contract = "what happens to an instance does not depend on the others"
+            expect(are_close(one.best[0], whole.best[row]), contract)
+            expect(are_close(one.latest[0], whole.latest[row]), contract)
 
 
 def are_close(a: float, b: float) -> bool:

@@ -105,7 +105,8 @@ def test_the_digest_is_of_what_matters(write: Write) -> None:
         ),
         (
             SET + '[[method]]\nname = "a"\nsolver = "nearest"\npolish = true\n',
-            "method 'a': polish, then and warm_start belong to a search, but the solver is 'nearest'",
+            "method 'a': polish, then and warm_start belong to a search, "
+            "but the solver is 'nearest'",
         ),
         (
             SET + '[[method]]\nname = "a"\nattempts = 2\npolish = 1\n',

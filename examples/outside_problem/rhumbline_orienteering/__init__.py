@@ -1,39 +1,27 @@
 """The orienteering problem: collect as much prize as possible on a trip of limited length."""
 
-from rhumbline.domain import (
-    DatasetFormat,
-    Domain,
-    FileFormats,
-    PlanTools,
-    PolicyFamily,
-    SearchDefaults,
-    TrainingTraits,
-)
+from rhumbline import domain
 from rhumbline.policies.attention.encoder import Architecture
-
+from rhumbline.problems.edges import trip_edges
 from rhumbline_orienteering import files
-from rhumbline_orienteering.instance import OPInstance, Trip
 from rhumbline_orienteering.policy import OPPolicy
-from rhumbline_orienteering.rules import Orienteering, encode_trip, trip_edges
+from rhumbline_orienteering.rules import OPInstance, Orienteering, Trip
 
 RULES = Orienteering()
 
-OP = Domain(
+OP = domain.Domain(
     name="op",
     instance=OPInstance,
     plan=Trip,
     problem=RULES,
-    policies={"op": PolicyFamily(Architecture, OPPolicy, RULES)},
-    files=FileFormats(
+    policies={"op": domain.PolicyFamily(Architecture, OPPolicy, RULES)},
+    files=domain.FileFormats(
         readers={".op": files.read_op},
-        dataset=DatasetFormat(files.TENSORS, files.load_dataset, files.save_dataset),
-        plan_suffix=".trip",
-        write_plan=files.write_trip,
-        read_plan=files.read_trip,
-        parse_plan=files.parse_trip,
+        dataset=domain.DatasetFormat(files.TENSORS, files.load_dataset, files.save_dataset),
+        parse_plan=lambda numbers, instance: Trip(tuple(map(int, numbers))),
     ),
-    plans=PlanTools(trip_edges, encode_trip),
-    search=SearchDefaults(comparable_starts=True),
-    training=TrainingTraits(pads_plans=True, store="rhumbline.training.data.by_shape:ShapeStore"),
+    plans=domain.PlanTools(trip_edges, lambda instance, trip: [*trip.customers, 0]),
+    search=domain.SearchDefaults(comparable_starts=True),
+    training=domain.TrainingTraits(pads_plans=True),
     draw="rhumbline_orienteering.files:draw_trip",
 )

@@ -1,67 +1,42 @@
-"""Files: instances (.op), trips (.trip), datasets, and pictures.
+"""Files: instances (.op), datasets, plans in JSON, and pictures.
 
-An .op file has the limit in its first line, then "x y prize" for each node, the depot first. A
-.trip file has a customer in each line, counted from 1 in the order of the .op file.
+An .op file has the limit in its first line, then "x y prize" for each node, the depot first.
 """
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats.dataset import write_arrays
-from rhumbline.formats.safe_io import read_bytes, write_text
 from safetensors.numpy import load
 
-from rhumbline_orienteering.instance import OPInstance, Trip
-from rhumbline_orienteering.rules import OPBatch
+from rhumbline.errors import InputError
+from rhumbline.formats.dataset import write_arrays
+from rhumbline.formats.safe_io import read_bytes
+from rhumbline_orienteering.rules import OPBatch, OPInstance, Trip
 
 TENSORS = frozenset({"xy", "prize", "limit"})
 
 
-def rows_of(path: Path) -> list[tuple[int, list[float]]]:
-    """Return the numbers of each line that has any, with its number in the file."""
-    rows = []
+def read_op(path: Path) -> OPInstance:
+    rows: list[np.ndarray] = []
     for number, line in enumerate(read_bytes(path).decode(errors="replace").splitlines(), 1):
         words = line.partition("#")[0].split()
+        if not words:
+            continue
         try:
-            values = [float(word) for word in words]
+            row = np.array(words, dtype=float)
         except ValueError as error:
-            raise InputError.at(path, number, f"'{line.strip()}': expected numbers") from error
-        if values:
-            rows.append((number, values))
-    return rows
-
-
-def read_op(path: Path) -> OPInstance:
-    (first, limit), *nodes = rows_of(path)
-    if len(limit) != 1 or not 0 < limit[0] < np.inf or not nodes:
-        raise InputError.at(path, first, "expected the limit of a trip, a positive number")
-    for number, values in nodes:
-        is_whole = len(values) == 3 and np.isfinite(values).all() and values[2] == int(values[2])
-        if not is_whole or values[2] < 0:
+            raise InputError.at(path, number, f"'{line}': expected numbers") from error
+        if not rows and (len(row) != 1 or not 0 < row[0] < np.inf):
+            raise InputError.at(path, number, "expected the limit of a trip, a positive number")
+        if rows and (len(row) != 3 or not np.isfinite(row).all() or row[2] not in range(10**6)):
             raise InputError.at(path, number, "expected x, y and a whole prize of 0 or more")
-    table = np.array([values for _, values in nodes])
-    prizes = tuple(int(prize) for prize in table[:, 2])
-    return OPInstance(path.stem, table[:, :2], (0, *prizes[1:]), limit[0])
-
-
-def write_trip(path: Path, trip: Trip, instance: OPInstance, comment: str) -> None:
-    lines = [f"# {instance.name}: {comment}", *map(str, trip.customers)]
-    write_text(path, "\n".join(lines) + "\n")
-
-
-def read_trip(path: Path, instance: OPInstance) -> Trip:
-    trip = Trip(tuple(int(values[0]) for _, values in rows_of(path)))
-    try:
-        trip.check(instance)
-    except Infeasible as error:
-        raise InputError.at(path, None, f"is no plan for {error}") from error
-    return trip
-
-
-def parse_trip(numbers: Any, instance: OPInstance) -> Trip:
-    return Trip(tuple(map(int, numbers)))
+        rows.append(row)
+    if len(rows) < 2:
+        raise InputError.at(path, None, "expected the limit of a trip, then x, y and a prize")
+    table = np.stack(rows[1:])
+    prizes = tuple(int(prize) for prize in table[1:, 2])
+    return OPInstance(path.stem, table[:, :2], (0, *prizes), float(rows[0][0]))
 
 
 def save_dataset(path: Path, batch: OPBatch, about: dict[str, str]) -> None:
@@ -85,8 +60,7 @@ def draw_trip(instance: OPInstance, trip: Trip, axes: Any = None, title: str = "
     axes = axes or new_axes(*np.ptp(instance.xy, axis=0).tolist())
     walk = instance.xy[[0, *trip.customers, 0]]
     axes.plot(*walk.T, color=THEME.route, zorder=1)
-    sizes = [4.0 + prize for prize in instance.prizes]
-    axes.scatter(*instance.xy.T, s=sizes, color=THEME.ink, linewidths=0, zorder=2)
+    axes.scatter(*instance.xy.T, s=instance.prizes, color=THEME.ink, linewidths=0, zorder=2)
     axes.scatter(*instance.xy[:1].T, s=70, color=THEME.accent, zorder=3)
     style_plan_axes(axes, title or plan_caption(instance, trip))
     return axes

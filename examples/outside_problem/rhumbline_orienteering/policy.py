@@ -1,12 +1,12 @@
 """The policy: positions, prizes and distances to the depot in; context of place and time left."""
 
 import torch
+from torch import Tensor, nn
+
 from rhumbline.policies.attention.encoder import Architecture, Encoder
 from rhumbline.policies.attention.pointer import RoutingPolicy
 from rhumbline.policies.population import make_decoder
 from rhumbline.problems.nodes import take_nodes
-from torch import Tensor, nn
-
 from rhumbline_orienteering.rules import OPBatch, OPState
 
 

@@ -1,4 +1,4 @@
-"""The rules over a batch of instances and rollouts.
+"""Instances and trips on the host, and the rules over a batch of instances and rollouts.
 
 Action 0 ends a trip. It is allowed only when no other customer can be reached in time: no prize is
 negative, so some best trip is among those.
@@ -6,22 +6,75 @@ negative, so some best trip is among those.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 from zlib import crc32
 
 import numpy as np
 import torch
-from rhumbline.problems.edges import neighbour_table
-from rhumbline.problems.metrics import longer_side, scale_to_unit_square
-from rhumbline.problems.stepwise import StepwiseRules
-from rhumbline.record import Record
 from torch import Tensor
 
-from rhumbline_orienteering.instance import OPInstance, Trip
+from rhumbline.errors import Infeasible
+from rhumbline.problems.metrics import euclidean_distances, scale_to_unit_square
+from rhumbline.problems.stepwise import NodeRules
+from rhumbline.record import Record
 
-SLACK = 1e-12  # of the limit: what is feasible here is feasible on the host
-MAX_PRIZE = 100  # of random instances
-LIMIT = 2.0  # of random instances, in the unit square (Kool et al. 2019, for 20 customers)
+SLACK = 1e-12  # of the limit, for sums of distances
+HOST_SLACK = 1e-9  # what is feasible on the device is feasible on the host
+MAX_PRIZE, LIMIT = 100, 2.0  # of random instances in the unit square (Kool et al. 2019)
+
+
+@dataclass(frozen=True, eq=False)
+class OPInstance:
+    """Places with prizes, the depot first, and the greatest length of a trip."""
+
+    problem = "op"
+    has_integer_costs = True
+
+    name: str
+    xy: np.ndarray  # [N, 2]
+    prizes: tuple[int, ...]  # of each node; 0 for the depot
+    limit: float
+    best_known: float | None = None  # the negative prize
+
+    @property
+    def size(self) -> int:
+        return len(self.xy)
+
+    @property
+    def details(self) -> str:
+        return f"trips of at most {self.limit:g}"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.size,)
+
+    @cached_property
+    def distances(self) -> np.ndarray:
+        return euclidean_distances(self.xy)
+
+
+@dataclass(frozen=True)
+class Trip:
+    """Customers 1..N-1 in visiting order; the trip begins and ends at the depot."""
+
+    customers: tuple[int, ...]
+
+    def check(self, instance: OPInstance) -> None:
+        unknown = set(self.customers) - set(range(1, instance.size))
+        if unknown or len(set(self.customers)) < len(self.customers):
+            raise Infeasible(f"{instance.name}: a customer is unknown or visited twice")
+        walk = [0, *self.customers, 0]
+        length = instance.distances[walk[:-1], walk[1:]].sum()
+        if length > instance.limit * (1 + HOST_SLACK):
+            found = f"the trip has length {length:g}, the limit is {instance.limit:g}"
+            raise Infeasible(f"{instance.name}: {found}")
+
+    def cost(self, instance: OPInstance) -> int:
+        """Return the negative prize: lower is better."""
+        return -sum(instance.prizes[customer] for customer in self.customers)
+
+    def to_file_numbers(self, instance: OPInstance) -> list[int]:
+        return list(self.customers)
 
 
 @dataclass(frozen=True)
@@ -42,22 +95,21 @@ class OPState(Record):
     legs: Tensor  # [B, 1, N, N], of the instance
 
 
-class Orienteering(StepwiseRules):
+class Orienteering(NodeRules):
     name = solves = "op"
-    nouns = ("customer", "customers")
-    size_unit = "customers"
+    nouns = ("place", "places")
+    size_unit = "places"
     max_size = 1000
-    default_size = 20
+    default_size = 21
 
     def sample(self, count: int, size: int, rng: torch.Generator) -> OPBatch:
-        xy = torch.rand(count, size + 1, 2, generator=rng, device=rng.device)
+        xy = torch.rand(count, size, 2, generator=rng, device=rng.device)
         prize = torch.randint(1, MAX_PRIZE + 1, xy.shape[:2], generator=rng, device=rng.device)
         prize[:, 0] = 0
-        scale = prize.amax(1).float()
+        scale = prize.amax(1).clamp(min=1).float()
         key = torch.arange(count, device=rng.device)
         legs = torch.cdist(xy.double(), xy.double()) / LIMIT
-        limit = torch.full_like(scale, LIMIT)
-        return OPBatch(xy, legs, prize / scale[:, None], key, scale, limit)
+        return OPBatch(xy, legs, prize / scale[:, None], key, scale, torch.full_like(scale, LIMIT))
 
     def collate(self, instances: Sequence[OPInstance]) -> OPBatch:
         squares = [scale_to_unit_square(i.xy).astype(np.float32) for i in instances]
@@ -73,12 +125,6 @@ class Orienteering(StepwiseRules):
             limit=torch.tensor([i.limit for i in instances]),
         )
 
-    def item_count(self, instance: OPInstance) -> int:
-        return instance.size - 1
-
-    def action_count(self, batch: OPBatch) -> int:
-        return batch.xy.shape[1]
-
     def starts(self, batch: OPBatch) -> Tensor:
         """Return every customer that can be reached, repeated to one for each customer."""
         reachable = 2 * batch.legs[:, 0] <= 1 + SLACK
@@ -91,15 +137,14 @@ class Orienteering(StepwiseRules):
 
     def reset(self, batch: OPBatch, starts: Tensor) -> OPState:
         shape = (*starts.shape, batch.xy.shape[1])
-        visited = torch.zeros(shape, dtype=torch.bool, device=starts.device)
-        visited = visited.scatter(2, starts[..., None], True)
+        unvisited = torch.zeros(shape, dtype=torch.bool, device=starts.device)
+        visited = unvisited.scatter(2, starts[..., None], True)
         left = 1.0 - batch.legs[:, 0].gather(1, starts)
         return OPState(starts, left, visited, batch.legs[:, None])
 
     def distances(self, state: OPState) -> Tensor:
         """Return the distance from each rollout's node to all others, [B, R, N]."""
-        nodes = state.visited.shape[2]
-        index = state.last[..., None].expand(-1, -1, nodes)
+        index = state.last[..., None].expand(state.visited.shape)
         return state.legs[:, 0].gather(1, index)
 
     def mask(self, state: OPState) -> Tensor:
@@ -111,7 +156,7 @@ class Orienteering(StepwiseRules):
 
     def step(self, state: OPState, action: Tensor) -> OPState:
         is_open = state.last > 0  # at the depot a trip is over
-        action = torch.where(is_open, action, 0)
+        action = action * is_open
         leg = self.distances(state).gather(2, action[..., None])[..., 0]
         visited = state.visited.scatter(2, action[..., None], True)
         visited = torch.where(is_open[..., None], visited, state.visited)
@@ -120,24 +165,9 @@ class Orienteering(StepwiseRules):
     def finished(self, state: OPState) -> bool:
         return not bool(state.last.any())
 
-    def horizon(self, batch: OPBatch) -> int:
-        return batch.xy.shape[1]
-
     def cost(self, batch: OPBatch, actions: Tensor) -> Tensor:
         prizes = batch.prize[:, None].expand(-1, actions.shape[1], -1)
         return -prizes.gather(2, actions).sum(-1)
 
     def decode(self, instance: OPInstance, actions: Sequence[int]) -> Trip:
         return Trip(tuple(int(action) for action in actions if action))
-
-
-def encode_trip(instance: OPInstance, trip: Trip) -> list[int]:
-    return [*trip.customers, 0]
-
-
-def trip_edges(batch: Any, actions: Tensor) -> Tensor:
-    """Return the nodes before and after each customer; others have the depot on both sides."""
-    before = actions.roll(1, 2) * (actions > 0)
-    after = actions.roll(-1, 2) * (actions > 0)
-    before[..., 0] = 0
-    return neighbour_table(actions, before, after, batch.xy.shape[1])
