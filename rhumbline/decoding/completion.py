@@ -47,7 +47,7 @@ def complete(
 ) -> Rollouts:
     """Complete partial solutions, greedily by default, and return them as R latents of one start.
 
-    With `samples`, each group of that many consecutive prefixes draws the noise of an attempt of
+    With `samples`, each group of `samples` consecutive prefixes draws the noise of an attempt of
     its own. Without, all prefixes draw the noise of one attempt.
     """
     if isinstance(engine, str):

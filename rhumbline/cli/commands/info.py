@@ -92,8 +92,8 @@ def engine_reasons() -> dict[str, str | None]:
     from rhumbline.domains import DOMAINS
     from rhumbline.pipeline import find_device
 
-    usual = next(iter(DOMAINS.values()))
-    return {"torch": None, "fused": why_not_fused(Ask(usual.problem, find_device("auto"), 1))}
+    first = next(iter(DOMAINS.values()))
+    return {"torch": None, "fused": why_not_fused(Ask(first.problem, find_device("auto"), 1))}
 
 
 def checkpoint_facts(path: Path) -> Facts:

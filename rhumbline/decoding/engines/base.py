@@ -13,7 +13,7 @@ from rhumbline.policies.population import PopulationMemory
 from rhumbline.problems import Problem
 from rhumbline.problems.kernel_traits import GraphUse, RolloutKernel, cuda_graph, rollout_kernel
 
-NO_PREFIXES = "the kernels for job shops cannot carry on a sequence that has begun"
+NO_PREFIXES = "the kernels for job shops cannot continue a sequence that has begun"
 
 
 @dataclass(frozen=True)
