@@ -17,7 +17,7 @@ from rhumbline.formats.coordinates import (
 )
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import KEYWORD, Sections, quote, read_sections, text_lines
-from rhumbline.problems.cvrp.instance import MAX_CAPACITY, CVRPInstance, Routes, min_vehicles
+from rhumbline.problems.cvrp.instance import LIMITS, CVRPInstance, Routes, min_vehicles
 from rhumbline.problems.cvrp.rules import CVRP
 from rhumbline.problems.metrics import Metric
 
@@ -195,8 +195,8 @@ def positive_header(file: Sections, key: str, what: str) -> int:
     line, word = file.headers[key]
     description = f"{what} after {key}"
     value = file.parse_integer(line, word, description)
-    if not 1 <= value <= MAX_CAPACITY:
-        expected = f"expected {what}: 1 to {MAX_CAPACITY}"
+    if not 1 <= value <= LIMITS.max_capacity:
+        expected = f"expected {what}: 1 to {LIMITS.max_capacity}"
         raise file.error(line, f"{key} is {value}, {expected}")
     return value
 
