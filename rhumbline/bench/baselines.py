@@ -28,7 +28,7 @@ from rhumbline.external import cpsat, integer_distances
 from rhumbline.external import pyvrp as vrp
 from rhumbline.problems import Plan
 from rhumbline.problems.cvrp import CVRPInstance, min_vehicles
-from rhumbline.problems.cvrp.instance import MORE_VEHICLES
+from rhumbline.problems.cvrp.instance import LIMITS
 from rhumbline.problems.jssp import JSSPInstance
 from rhumbline.problems.jssp.dispatch_rules import dispatch
 from rhumbline.problems.tsp import TSPInstance
@@ -413,7 +413,7 @@ def vehicles_to_offer(instance: Any) -> int:
     if instance.vehicles:
         return instance.vehicles
     needed = min_vehicles(instance.demands, instance.capacity)
-    return needed + MORE_VEHICLES
+    return needed + LIMITS.extra_vehicles
 
 
 def join_routes(routes: Sequence[Sequence[int]]) -> SolverActions:

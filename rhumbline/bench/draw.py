@@ -11,11 +11,11 @@ from jaxtyping import Float
 from rhumbline.bench.suite import SetSpec
 from rhumbline.errors import InputError
 from rhumbline.problems.cvrp import CVRPInstance, cvrp_from_arrays, default_capacity
-from rhumbline.problems.cvrp.rules import MAX_RANDOM_DEMAND
+from rhumbline.problems.cvrp.rules import CVRP
 from rhumbline.problems.distributions.mutations import sample_mutated_set
 from rhumbline.problems.distributions.varied import vary_tsp
 from rhumbline.problems.jssp import JSSPInstance, jssp_from_arrays, jssp_from_tables
-from rhumbline.problems.jssp.rules import MAX_RANDOM_DURATION
+from rhumbline.problems.jssp.rules import JSSP
 from rhumbline.problems.standard_sets import (
     CVRP_SETS,
     JSSP_SETS,
@@ -67,7 +67,7 @@ def draw_cvrp(spec: SetSpec) -> RecipeArray:
         xy = draw_positions(spec, spec.size + 1, CVRP_SETS)
         rng = np.random.default_rng([spec.seed, 1])
         shape = xy.shape[:2]
-        demands = rng.integers(1, MAX_RANDOM_DEMAND + 1, shape)
+        demands = rng.integers(1, CVRP.max_random_demand + 1, shape)
         demands[:, 0] = 0
     column = demands[..., None].astype(np.float64)
     return np.concatenate([xy, column], axis=2)
@@ -161,7 +161,7 @@ def draw_uniform_cvrp(size: str, count: int) -> DrawnInstances:
     customers = int(size)
     rng = np.random.RandomState(VALIDATION.seed)
     xy = rng.uniform(size=(count, customers + 1, 2))
-    demands = rng.randint(1, MAX_RANDOM_DEMAND + 1, size=(count, customers))
+    demands = rng.randint(1, CVRP.max_random_demand + 1, size=(count, customers))
     capacity = default_capacity(customers)
     instances = list[Any]()
     for number in range(count):
@@ -217,7 +217,7 @@ def draw_uniform_jssp(size: str, count: int) -> DrawnInstances:
     jobs, machines = (int(number) for number in size.split("x"))
     rng = np.random.RandomState(VALIDATION.seed)
     shape = (count, jobs, machines)
-    durations = rng.randint(1, MAX_RANDOM_DURATION + 1, size=shape)
+    durations = rng.randint(1, JSSP.max_random_duration + 1, size=shape)
     orders = rng.uniform(size=shape).argsort(2)
     instances = list[Any]()
     for number in range(count):

@@ -8,8 +8,7 @@ import sys
 from importlib.util import find_spec
 
 from rhumbline.cli.process import exit_on_error, install_signal_handlers, print_note
-
-MISSING_PACKAGE = 4  # the exit code of MissingExtra
+from rhumbline.errors import MissingExtra
 
 
 def main() -> None:
@@ -39,4 +38,4 @@ def require_parser() -> None:
         "error: only `train` and `bench compare` run without typer and rich; "
         "get them with: pip install rhumbline"
     )
-    sys.exit(MISSING_PACKAGE)
+    sys.exit(MissingExtra.exit_code)

@@ -43,8 +43,6 @@ def train_command(context: typer.Context) -> None:
     raise typer.Exit(run_train(context.args))
 
 
-OWN_PARSER = {"allow_extra_args": True, "ignore_unknown_options": True}
-
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -53,7 +51,11 @@ app = typer.Typer(
 )
 app.callback()(rhumb)
 app.command("solve")(solve_command)
-app.command("train", context_settings=OWN_PARSER, add_help_option=False)(train_command)
+app.command(
+    "train",  # it has a parser of its own
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)(train_command)
 app.command("sample")(sample_command)
 app.command("info")(info_command)
 app.command("bench")(bench_command)

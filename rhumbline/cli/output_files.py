@@ -12,8 +12,6 @@ from pathlib import Path
 
 from rhumbline.errors import InputError
 
-MAX_STEM_LENGTH = 100  # characters before the suffix; file systems take 255 bytes
-
 
 @dataclass(frozen=True)
 class OutputPaths:
@@ -98,7 +96,8 @@ def plan_stems(stems: Sequence[str], count: int) -> list[tuple[str, ...]]:
 def safe_stem(name: str) -> str:
     """Return a name without separators, spaces, leading dots or dashes."""
     stem = re.sub(r"[^\w.+-]+", "_", name, flags=re.ASCII)
-    return stem.lstrip(".-")[:MAX_STEM_LENGTH] or "instance"
+    stem = stem.lstrip(".-")[:100]  # file systems take 255 bytes, with the suffix
+    return stem or "instance"
 
 
 def unused_stem(stem: str, taken: set[str]) -> str:

@@ -14,7 +14,6 @@ from types import FrameType
 from rhumbline.errors import InputError, RhumbError
 
 INTERRUPTED = 130  # exit code
-CLOSED_PIPE = 141  # exit code, as a shell reports a program that SIGPIPE ended
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 REPORTED_ERRORS = (RhumbError, KeyboardInterrupt, BrokenPipeError)
 
@@ -65,7 +64,7 @@ def report_error(error: BaseException, prefix: str = "") -> int:
         print_note(f"{prefix}interrupted")
         return INTERRUPTED
     discard_stdout()  # `rhumb ... | head`: the reader has closed the pipe
-    return CLOSED_PIPE
+    return 141  # as a shell reports a program that SIGPIPE ended
 
 
 def discard_stdout() -> None:

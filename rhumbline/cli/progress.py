@@ -16,8 +16,6 @@ from rich.text import Text
 from rhumbline.cli.render import format_cost, format_cost_change
 from rhumbline.search.driver import Budget, Progress
 
-BAR_SECONDS = 0.1  # between two updates of the bar; reading costs waits for the device
-
 BarUpdater = Callable[[Progress], None]
 
 
@@ -52,7 +50,8 @@ def show_progress(
 
 
 def make_bar_updater(bar: Bar, line: Any, instances: Sequence[Any], budget: Budget) -> BarUpdater:
-    """Return a function that updates the bar, at most every `BAR_SECONDS` during the search."""
+    """Return a function that updates the bar, at most every 0.1 s during the search."""
+    seconds_between_updates = 0.1  # reading costs waits for the device
     due = time.monotonic()
     phase = "search"
     cost_before_phase = 0.0
@@ -71,7 +70,7 @@ def make_bar_updater(bar: Bar, line: Any, instances: Sequence[Any], budget: Budg
         else:
             text = phase_status(instances, progress.attempts, phase, cost_before_phase, best)
         bar.update(line, completed=budget_fraction(progress, budget), text=text)
-        due = time.monotonic() + BAR_SECONDS
+        due = time.monotonic() + seconds_between_updates
 
     return update
 

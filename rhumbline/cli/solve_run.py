@@ -36,10 +36,6 @@ from rhumbline.search.after_search import Improvement
 from rhumbline.search.driver import Progress
 from rhumbline.search.solution import Solution
 
-# Warn about instances with more than this many times the nodes of the largest training instance:
-# there, local search finds large improvements that the policy misses.
-FAR_FROM_TRAINING = 1.5
-
 
 @dataclass(frozen=True)
 class Verbosity:
@@ -217,7 +213,8 @@ def group_warnings(run: GroupRun, request: SolveRequest) -> Iterator[str]:
     problem = run.task.problem
     facts = run.policy.facts
     count = problem.item_count(run.task.instances[0])
-    is_far = facts is not None and count > FAR_FROM_TRAINING * facts.largest
+    # From there on local search finds much that the policy misses.
+    is_far = facts is not None and count > 1.5 * facts.largest
     if is_far and not (request.after.polish or request.after.then):
         size = render.format_count(count, *problem.nouns)
         tools = run.task.domain.plans

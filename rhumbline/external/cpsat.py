@@ -16,8 +16,6 @@ from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.jssp import JSSPInstance, Schedule
 
 PLAN_TYPES = (Schedule,)
-# Also on fewer cores: the mixture of searches is better than any one of them.
-WORKERS = 8
 
 
 def prepare() -> None:
@@ -35,7 +33,8 @@ def improve(
     began = time.monotonic()
     model, starts = build_model(instance, plans[0])
     passed = time.monotonic() - began
-    solver = make_solver(seconds - passed, seed, WORKERS)
+    # Also on fewer cores: the mixture of searches is better than any one of them.
+    solver = make_solver(seconds - passed, seed, workers=8)
 
     def work(report: Callable[[Schedule], None]) -> None:
         listener = make_listener(starts, report)

@@ -25,9 +25,6 @@ from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.tsp import Tour, TSPInstance
 
 PLAN_TYPES = (Tour,)
-# LKH multiplies distances by 100 and counts in 32 bits; beyond about 1e7 it aborts.
-MAX_DISTANCE = 1_000_000
-SECONDS_BETWEEN_READS = 0.05  # of the file that the process writes
 
 
 def prepare() -> None:
@@ -48,7 +45,8 @@ def improve(
     if instance.size < 4:
         return
     with tempfile.TemporaryDirectory() as folder:
-        distances = integer_distances(instance, MAX_DISTANCE)
+        # LKH multiplies distances by 100 and counts in 32 bits; beyond about 1e7 it aborts.
+        distances = integer_distances(instance, 1_000_000)
         np.save(Path(folder, "distance.npy"), distances)
         tours = json.dumps([plan.order for plan in plans])
         Path(folder, "tours.json").write_text(tours)
@@ -70,6 +68,7 @@ def run_python(words: list[str], seconds: float, stopped: Event, read: Callable[
 
     Calls `read` at intervals and at the end. Returns the exit code, or 0 if the process was killed.
     """
+    seconds_between_reads = 0.05
     deadline = time.monotonic() + seconds
     paths = [path for path in sys.path if path]
     with subprocess.Popen(
@@ -80,7 +79,7 @@ def run_python(words: list[str], seconds: float, stopped: Event, read: Callable[
     ) as process:
         try:
             while process.poll() is None and time.monotonic() < deadline:
-                if stopped.wait(SECONDS_BETWEEN_READS):
+                if stopped.wait(seconds_between_reads):
                     break
                 read()
             return process.poll() or 0

@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 
-# Share of the remaining time for one run, so that a few runs finish before the end.
-TIME_SHARE_PER_RUN = 0.3
-# After this many runs without a better tour, none is to be expected.
-IDLE_RUNS = 25
-
 
 def run_until_deadline(folder: str, seconds: float, seed: int) -> None:
     """Write better and better tours to `best.json` until time is up: the body of the process."""
+    # Of the remaining time, so that a few runs finish before the end.
+    time_share_per_run = 0.3
+    max_idle_runs = 25  # after so long without a better tour, none is to be expected
     began = time.monotonic()
     deadline = time.monotonic() + seconds
     distance = np.load(Path(folder, "distance.npy"))
@@ -28,13 +26,13 @@ def run_until_deadline(folder: str, seconds: float, seed: int) -> None:
     best = tours[0]
     runs = 0
     last_success = 0
-    while (left := deadline - time.monotonic()) > 0 and runs - last_success < IDLE_RUNS:
+    while (left := deadline - time.monotonic()) > 0 and runs - last_success < max_idle_runs:
         is_given = runs < len(tours)
         initial = tours[runs] if is_given else best
         first = write_lkh_tour(Path(folder, "first.tour"), initial)
         # LKH counts processor time.
         speed = min(1.0, time.process_time() / (time.monotonic() - began))
-        limit = max(0.1, TIME_SHARE_PER_RUN * speed * left)
+        limit = max(0.1, time_share_per_run * speed * left)
         text = parameters(first, limit, (seed + runs) % 2**31, is_given)
         found = run_lkh(distance, text)
         runs += 1

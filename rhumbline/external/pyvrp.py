@@ -15,13 +15,10 @@ import numpy as np
 from rhumbline.external import integer_distances
 from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.cvrp import Routes
-from rhumbline.problems.cvrp.instance import MORE_VEHICLES
+from rhumbline.problems.cvrp.instance import LIMITS
 from rhumbline.problems.tsp import Tour, TSPInstance
 
 PLAN_TYPES = (Tour, Routes)
-# PyVRP's penalties for overload end at 1e5. With 1e6 here it preferred overloaded vehicles.
-MAX_ROUTE_DISTANCE = 10_000
-MAX_TOUR_DISTANCE = 1_000_000
 
 
 def prepare() -> None:
@@ -138,14 +135,16 @@ def client_routes(plan: Tour | Routes) -> list[list[int]]:
 
 def vehicle_limit(instance: Any, plans: Sequence[Sequence[Any]]) -> int:
     """Return the number of vehicles that PyVRP may use."""
-    return instance.vehicles or max(map(len, plans)) + MORE_VEHICLES
+    return instance.vehicles or max(map(len, plans)) + LIMITS.extra_vehicles
 
 
 def make_data(instance: Any, vehicles: int, is_tour: bool) -> Any:
     """Return the instance as PyVRP reads it; it uses positions in its pictures only."""
     pyvrp: Any = import_module("pyvrp")
 
-    distance = integer_distances(instance, MAX_TOUR_DISTANCE if is_tour else MAX_ROUTE_DISTANCE)
+    # PyVRP's penalties for overload end at 1e5. With 1e6 it preferred overload.
+    max_distance = 1_000_000 if is_tour else 10_000
+    distance = integer_distances(instance, max_distance)
     clients: list[Any] = []
     for node in range(1, instance.size):
         delivery = [] if is_tour else [int(instance.demands[node])]

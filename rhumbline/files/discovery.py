@@ -8,8 +8,6 @@ from rhumbline.files import DATASET_SUFFIX, all_formats, reader_suffixes
 from rhumbline.formats.best_known import BEST_KNOWN_FILES
 from rhumbline.formats.safe_io import error_reason
 
-WILDCARDS = "*?["
-
 
 def find_instance_files(place: str | Path) -> list[Path]:
     """Return the file itself, the instance files of a folder by name, or those of a pattern."""
@@ -61,7 +59,7 @@ def files_of_folder(folder: Path) -> list[Path]:
 
 def has_wildcard(text: str) -> bool:
     """Return whether a name is a pattern."""
-    return any(sign in text for sign in WILDCARDS)
+    return any(sign in text for sign in "*?[")
 
 
 def holds_instances(file: Path) -> bool:

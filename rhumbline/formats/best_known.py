@@ -19,7 +19,6 @@ from rhumbline.formats.safe_io import read_bytes
 from rhumbline.problems.jssp.instance import JSSPInstance
 
 BEST_KNOWN_FILES = ("optima.json", "best_known.json")
-COST_LIMIT = 1e18  # costs stay below it
 
 # Keyed by jobs and machines: an unrelated file called la01 must also have the size of la01.
 CLASSIC_MAKESPANS = {
@@ -77,7 +76,7 @@ def check_known_cost(path: Path, name: str, cost: object) -> float:
     shown = str(cost)[:40]
     if isinstance(cost, bool):
         cost = None  # Python counts True as a number
-    if isinstance(cost, int | float) and 0 <= cost < COST_LIMIT:
+    if isinstance(cost, int | float) and 0 <= cost < 1e18:
         return float(cost)
     expected = "expected its best known cost: a number of 0 or more"
     message = f"{name!r} has {shown!r}, {expected}"

@@ -15,7 +15,6 @@ MATRIX_LAYOUTS: dict[str, Callable[[int], tuple[np.ndarray, ...]]] = {
     "UPPER_DIAG_ROW": np.triu_indices,
     "LOWER_DIAG_ROW": np.tril_indices,
 }
-DISPLAY_SECTIONS = ("DISPLAY_DATA_SECTION", "NODE_COORD_SECTION")  # of an EXPLICIT file
 
 
 def read_coordinates(
@@ -49,7 +48,7 @@ def read_display_positions(
 
     They are sorted by node number, as the rows of the matrix are.
     """
-    for key in DISPLAY_SECTIONS:
+    for key in ("DISPLAY_DATA_SECTION", "NODE_COORD_SECTION"):
         if key in file.rows:
             numbers, xy = read_coordinates(file, key, size)
             return tuple(sorted(numbers)), xy[np.argsort(numbers)]

@@ -20,8 +20,6 @@ from rhumbline.problems.cvrp import CVRPBatch, CVRPInstance, cvrp_from_arrays
 from rhumbline.problems.jssp import JSSPBatch, JSSPInstance
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
 
-MAX_HEADER_BYTES = 100_000_000  # what safetensors allows
-
 
 def save_dataset(
     path: Path,
@@ -178,10 +176,11 @@ def job_shops_from_tables(
 
 def tensor_names(path: Path) -> frozenset[str]:
     """Return the names of a file's tensors from its header; none if it cannot be read."""
+    max_header_bytes = 100_000_000  # what safetensors allows
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(length, MAX_HEADER_BYTES)))
+            header = json.loads(file.read(min(length, max_header_bytes)))
             return frozenset(header) - {"__metadata__"}
     except (OSError, ValueError, TypeError, RecursionError):
         return frozenset()

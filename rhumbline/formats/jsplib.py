@@ -22,15 +22,24 @@ from rhumbline.problems.jssp.instance import (
     infer_first_machine,
 )
 
-COMMENT = "#"
-# A comment that says where the numbers of machines begin; it has priority over the numbers.
-FIRST_MACHINE = re.compile(r"first machine\s*[:=]?\s*([01])\b", re.IGNORECASE)
-# Also numbers that no job shop may have: `read_jsp` then says what is wrong.
-NUMBER_WORD = re.compile(r"[+-]?\d+(\.\d*)?")
-TAILLARD_TITLE = re.compile(r"nb\.? of jobs\b", re.IGNORECASE)  # above the numbers in his files
-TAILLARD_BLOCKS = ("TIMES", "MACHINES")
-JOB_LINE = re.compile(r"job\s*#?\s*(\d+)\s*:(.*)", re.IGNORECASE)
-MAKESPAN_LINE = re.compile(r"makespan\s*:?\s+(\S+)", re.IGNORECASE)
+
+@dataclass(frozen=True)
+class JobShopGrammar:
+    """The words of job-shop and schedule files."""
+
+    comment: str = "#"
+    # A comment that says where the numbers of machines begin; it has priority over the numbers.
+    first_machine: re.Pattern[str] = re.compile(r"first machine\s*[:=]?\s*([01])\b", re.IGNORECASE)
+    # Also numbers that no job shop may have: `read_jsp` then says what is wrong.
+    number_word: re.Pattern[str] = re.compile(r"[+-]?\d+(\.\d*)?")
+    # Above the numbers in Taillard's files.
+    taillard_title: re.Pattern[str] = re.compile(r"nb\.? of jobs\b", re.IGNORECASE)
+    taillard_blocks: tuple[str, ...] = ("TIMES", "MACHINES")
+    job_line: re.Pattern[str] = re.compile(r"job\s*#?\s*(\d+)\s*:(.*)", re.IGNORECASE)
+    makespan_line: re.Pattern[str] = re.compile(r"makespan\s*:?\s+(\S+)", re.IGNORECASE)
+
+
+GRAMMAR = JobShopGrammar()
 
 
 @dataclass
@@ -84,12 +93,12 @@ def build_instance(
 def is_job_shop_file(path: Path) -> bool:
     """Return whether a file begins like a job shop: with numbers or with Taillard's title."""
     for _, full_text in text_lines(path):
-        text = full_text.partition(COMMENT)[0].strip()
-        if TAILLARD_TITLE.match(text):
+        text = full_text.partition(GRAMMAR.comment)[0].strip()
+        if GRAMMAR.taillard_title.match(text):
             return True
         if text:
             words = text.split()
-            return all(NUMBER_WORD.fullmatch(word) for word in words)
+            return all(GRAMMAR.number_word.fullmatch(word) for word in words)
     return False
 
 
@@ -98,16 +107,16 @@ def read_shop_file(path: Path) -> ShopFile:
     shop = ShopFile(Sections(path, {}, {}, {}))
     block = ""
     for line, full_text in text_lines(path):
-        text, _, comment = full_text.partition(COMMENT)
-        if stated := FIRST_MACHINE.search(comment):
+        text, _, comment = full_text.partition(GRAMMAR.comment)
+        if stated := GRAMMAR.first_machine.search(comment):
             shop.first_machine = int(stated[1])
         words = text.split()
         title = text.strip().upper()
         if not words:
             continue
-        if TAILLARD_TITLE.match(text):
+        if GRAMMAR.taillard_title.match(text):
             refuse_second_instance(shop, line)
-        elif title in TAILLARD_BLOCKS and shop.header:
+        elif title in GRAMMAR.taillard_blocks and shop.header:
             block = open_block(shop, line, title)
         elif shop.header is None:
             shop.header = Row(line, words)
@@ -166,7 +175,7 @@ def read_jobs(shop: ShopFile, count: int, machine_count: int) -> list[JobRows]:
     assert shop.header is not None
     file = shop.file
     if shop.starts:
-        blocks = [matrix_block(shop, key, count) for key in TAILLARD_BLOCKS]
+        blocks = [matrix_block(shop, key, count) for key in GRAMMAR.taillard_blocks]
         return jobs_from_matrices(file, *blocks)
     rows = shop.rows.get("", [])
     are_full = all(len(row.words) == machine_count for row in rows)
@@ -282,11 +291,11 @@ def read_schedule(path: Path, instance: JSSPInstance) -> Schedule:
     jobs: dict[int, tuple[int, ...]] = {}
     makespan: tuple[int, int] | None = None  # line and number
     for line, full_text in text_lines(path):
-        text, _, _ = full_text.partition(COMMENT)
+        text, _, _ = full_text.partition(GRAMMAR.comment)
         text = text.strip()
-        if job := JOB_LINE.fullmatch(text):
+        if job := GRAMMAR.job_line.fullmatch(text):
             read_job(file, line, job, instance, jobs)
-        elif stated := MAKESPAN_LINE.fullmatch(text):
+        elif stated := GRAMMAR.makespan_line.fullmatch(text):
             makespan = line, file.parse_integer(line, stated[1], "the makespan")
         elif text:
             expected = "expected 'Job 1: ' and start times, or 'Makespan ' and a number"
@@ -382,5 +391,5 @@ def comment_lines(*remarks: str) -> list[str]:
     for text in remarks:
         if text:
             one_line = " ".join(text.split())
-            lines.append(f"{COMMENT} {one_line}")
+            lines.append(f"{GRAMMAR.comment} {one_line}")
     return lines

@@ -15,7 +15,6 @@ from rhumbline.formats.safe_io import read_bytes
 from rhumbline.problems.jssp.instance import JSSPInstance, Table, jssp_from_tables
 
 REQUIRED_KEYS = ("durations", "machines")
-OPTIONAL_KEYS = ("name", "best_known", "machine_count", "first_machine")
 
 
 def read_json(path: Path) -> JSSPInstance:
@@ -53,7 +52,7 @@ def load_object(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, a huge number, deep nesting
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
         raise InputError.at(path, line, f"is not JSON ({error}); correct it") from error
-    known = REQUIRED_KEYS + OPTIONAL_KEYS
+    known = (*REQUIRED_KEYS, "name", "best_known", "machine_count", "first_machine")
     if not isinstance(facts, dict):
         message = f"expected a JSON object with {' and '.join(REQUIRED_KEYS)}"
         raise InputError.at(path, None, message)

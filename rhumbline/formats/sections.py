@@ -14,7 +14,6 @@ from rhumbline.problems.metrics import MAX_NUMBER
 
 Option = TypeVar("Option")
 
-MAX_DIGITS = 15  # of a whole number: it stays below 2**53
 # A line that holds no data: 'KEY : value', or 'KEY' alone. The words nan and inf are (bad) data.
 KEYWORD = re.compile(r"(?!(?:nan|inf|infinity)\b)([a-z_]\w*)\s*(?:$|:\s*(.*))", re.IGNORECASE)
 
@@ -61,12 +60,13 @@ class Sections:
 
     def parse_integer(self, line: int, word: str, what: str) -> int:
         """Return a word as a whole number, 0 or more."""
+        max_digits = 15  # numbers stay below 2**53
         is_number = word.isdecimal()
-        if is_number and len(word) <= MAX_DIGITS:
+        if is_number and len(word) <= max_digits:
             return int(word)
         expected = f"expected {what}: a whole number, not negative"
         if is_number:
-            expected += f", of at most {MAX_DIGITS} digits"
+            expected += f", of at most {max_digits} digits"
         raise self.error(line, f"read {quote(word)}, {expected}")
 
     def parse_number(self, line: int, word: str) -> float:

@@ -24,12 +24,12 @@ TSPLIB_METRICS: dict[str, Metric] = {
     "GEO": "GEO",
     "EXPLICIT": "EXPLICIT",
 }
-TSPLIB_SECTIONS = ("NODE_COORD_SECTION", "EDGE_WEIGHT_SECTION", "DISPLAY_DATA_SECTION")
 
 
 def read_tsp(path: Path) -> TSPInstance:
     """Read a TSPLIB instance, with its best known cost if an `optima.json` beside it has one."""
-    file = read_sections(path, TSPLIB_SECTIONS)
+    sections = ("NODE_COORD_SECTION", "EDGE_WEIGHT_SECTION", "DISPLAY_DATA_SECTION")
+    file = read_sections(path, sections)
     file.check_type("TSP", "rhumb reads symmetric TSP files here")
     size = file.dimension(1, TSP.max_size, "cities")
     metric = file.choice("EDGE_WEIGHT_TYPE", TSPLIB_METRICS)

@@ -17,7 +17,7 @@ from rhumbline.formats.coordinates import (
 )
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import KEYWORD, Sections, quote, read_sections, text_lines
-from rhumbline.problems.cvrp.instance import MAX_CAPACITY, CVRPInstance, Routes, min_vehicles
+from rhumbline.problems.cvrp.instance import LIMITS, CVRPInstance, Routes, min_vehicles
 from rhumbline.problems.cvrp.rules import CVRP
 from rhumbline.problems.metrics import Metric
 
@@ -28,16 +28,25 @@ VRPLIB_METRICS: dict[str, Metric] = {
     "EXACT_2D": "EXACT_2D",
     "EXPLICIT": "EXPLICIT",
 }
-VRPLIB_SECTIONS = (
-    "NODE_COORD_SECTION",
-    "EDGE_WEIGHT_SECTION",
-    "DISPLAY_DATA_SECTION",
-    "DEMAND_SECTION",
-    "DEPOT_SECTION",
-)
-ROUTE_LINE = re.compile(r"route\s*#?\s*\d*\s*:(.*)", re.IGNORECASE)
-COST_LINE = re.compile(r"cost\s*:?\s+(\S+)", re.IGNORECASE)
-COST_TOLERANCE = 0.01  # share of a cost that scales and rounding rules may change
+
+
+@dataclass(frozen=True)
+class RoutingGrammar:
+    """The sections of instance files and the lines of solution files."""
+
+    sections: tuple[str, ...] = (
+        "NODE_COORD_SECTION",
+        "EDGE_WEIGHT_SECTION",
+        "DISPLAY_DATA_SECTION",
+        "DEMAND_SECTION",
+        "DEPOT_SECTION",
+    )
+    route_line: re.Pattern[str] = re.compile(r"route\s*#?\s*\d*\s*:(.*)", re.IGNORECASE)
+    cost_line: re.Pattern[str] = re.compile(r"cost\s*:?\s+(\S+)", re.IGNORECASE)
+    cost_tolerance: float = 0.01  # share of a cost that scales and rounding rules may change
+
+
+VRPLIB = RoutingGrammar()
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,7 @@ def read_vrp(path: Path) -> CVRPInstance:
     The depot becomes node 0. The others keep the order of the file (of the matrix, if there is
     one), so that customer k is the k-th of them, as in CVRPLIB's solutions.
     """
-    file = read_sections(path, VRPLIB_SECTIONS)
+    file = read_sections(path, VRPLIB.sections)
     file.check_type("CVRP", "rhumb reads files of capacitated vehicle routing here")
     refuse_duration_limits(file)
     size = file.dimension(2, CVRP.max_size, "nodes (the depot and its customers)")
@@ -186,8 +195,8 @@ def positive_header(file: Sections, key: str, what: str) -> int:
     line, word = file.headers[key]
     description = f"{what} after {key}"
     value = file.parse_integer(line, word, description)
-    if not 1 <= value <= MAX_CAPACITY:
-        expected = f"expected {what}: 1 to {MAX_CAPACITY}"
+    if not 1 <= value <= LIMITS.max_capacity:
+        expected = f"expected {what}: 1 to {LIMITS.max_capacity}"
         raise file.error(line, f"{key} is {value}, {expected}")
     return value
 
@@ -237,9 +246,9 @@ def read_sol(path: Path, instance: CVRPInstance) -> Routes:
     seen: dict[int, int] = {}
     stated_costs: list[tuple[int, float]] = []
     for line, text in text_lines(path):
-        if route := ROUTE_LINE.fullmatch(text):
+        if route := VRPLIB.route_line.fullmatch(text):
             routes.append(read_route(file, line, route[1].split(), instance, seen))
-        elif cost := COST_LINE.fullmatch(text):
+        elif cost := VRPLIB.cost_line.fullmatch(text):
             stated_costs.append((line, file.parse_number(line, cost[1])))
         elif not (KEYWORD.match(text) and ":" in text):
             expected = "expected 'Route #1: ' and customers, or 'Cost ' and a number"
@@ -265,7 +274,7 @@ def check_stated_cost(
     edges = sum(len(route) + 1 for route in plan.routes)
     rounding = edges * instance.has_integer_costs
     difference = abs(stated - cost)
-    tolerance = COST_TOLERANCE * cost
+    tolerance = VRPLIB.cost_tolerance * cost
     if difference > tolerance + rounding:
         said = f"the cost is said to be {stated:,g}"
         found = f"in {instance.name} these routes cost {cost:,g}"

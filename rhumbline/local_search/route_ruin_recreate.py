@@ -17,7 +17,7 @@ from rhumbline import kernels
 from rhumbline.local_search import threads
 from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.cvrp import CVRPInstance, Routes
-from rhumbline.problems.cvrp.instance import MORE_VEHICLES
+from rhumbline.problems.cvrp.instance import LIMITS
 
 RoutesListener = Callable[[Routes], None]
 PLAN_TYPES = (Routes,)
@@ -102,7 +102,7 @@ class Annealing:
         self.distance = np.ascontiguousarray(instance.distances, dtype=np.float64)
         self.demand = np.asarray(instance.demands, np.int64)
         allowed = max(len(routes), instance.vehicles or size - 1)
-        vehicles = min(allowed, len(routes) + MORE_VEHICLES)
+        vehicles = min(allowed, len(routes) + LIMITS.extra_vehicles)
         rows, length = local_moves.pack_routes(routes, vehicles, size)
         # Of routes: rows, lengths, loads. Of customers: route, place, distance from the one before.
         # Of routes again: the distance back to the depot.

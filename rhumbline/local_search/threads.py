@@ -18,8 +18,6 @@ P = TypeVar("P", bound=Plan)
 T = TypeVar("T")
 R = TypeVar("R")
 
-SECONDS_BETWEEN_LOOKS = 0.1  # at the plans that an interruptible call has reported
-
 
 def thread_count() -> int:
     """Return the number of workers: the threads of the fused engine (`--threads`)."""
@@ -86,6 +84,7 @@ def run_interruptible(
     this thread. After Ctrl-C, `stop` is called until the work ends. Its last plan is passed on, and
     then `KeyboardInterrupt` is raised. A second Ctrl-C raises at once.
     """
+    seconds_between_looks = 0.1  # at the reported plans
     reported = SimpleQueue[T]()
     pending = list[T]()  # the newest plan, until it has been passed on
     interrupted = False
@@ -97,7 +96,7 @@ def run_interruptible(
                 try:
                     if interrupted:
                         stop()
-                    wait([future], SECONDS_BETWEEN_LOOKS)
+                    wait([future], seconds_between_looks)
                     over = future.done()
                     while not reported.empty():
                         pending[:] = [reported.get()]

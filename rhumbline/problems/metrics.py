@@ -9,10 +9,6 @@ from jaxtyping import Float, Int
 
 Metric = Literal["EXACT_2D", "EUC_2D", "CEIL_2D", "FLOOR_2D", "ATT", "GEO", "EXPLICIT"]
 
-# TSPLIB's own constants for GEO. Its pi is 3.141592, and published optima depend on that.
-GEO_PI = 3.141592
-GEO_RADIUS = 6378.388  # km
-
 # Tours of 1000 cities stay below 2**53, up to where float64 holds every whole number.
 MAX_NUMBER = 1e12
 
@@ -52,7 +48,8 @@ def geo_radians(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
     degrees = np.trunc(xy)
     minutes = xy - degrees
     decimal = degrees + 5.0 * minutes / 3.0
-    return GEO_PI * decimal / 180.0
+    tsplib_pi = 3.141592  # published optima depend on it
+    return tsplib_pi * decimal / 180.0
 
 
 def geo_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
@@ -66,7 +63,8 @@ def geo_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
     cosine = 0.5 * ((1.0 + q1) * q2 - (1.0 - q1) * q3)
     cosine = np.clip(cosine, -1.0, 1.0)
     angle = np.arccos(cosine)
-    kilometres = np.trunc(GEO_RADIUS * angle + 1.0)
+    radius_km = 6378.388
+    kilometres = np.trunc(radius_km * angle + 1.0)
     np.fill_diagonal(kilometres, 0.0)
     return kilometres
 

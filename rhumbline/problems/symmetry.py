@@ -10,7 +10,6 @@ from torch import Tensor
 from rhumbline.errors import InputError
 
 SYMMETRY_COUNT = 8
-ROTATIONS = (0, 3, 5, 6)  # by 0, 180, 90 and 270 degrees; the others mirror (see `is_mirrored`)
 
 
 @runtime_checkable
@@ -66,8 +65,8 @@ def rotated_copies(batch: Any, copies: int) -> Any:
     """Return a routing batch with up to four rotated copies of each instance, none mirrored."""
     # Not one index operation: a CUDA graph that is being recorded cannot copy the index.
     views = symmetries(batch.xy).unbind(1)
-    rotations = ROTATIONS[:copies]
-    rotated = [views[rotation] for rotation in rotations]
+    rotations = (0, 3, 5, 6)  # by 0, 180, 90 and 270 degrees; the others mirror (see `is_mirrored`)
+    rotated = [views[rotation] for rotation in rotations[:copies]]
     return with_coordinates(batch, torch.stack(rotated, dim=1))
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:  # these import torch, which the command line loads late
 POLICY_FILE = "policy.safetensors"  # a run's last averaged weights
 BEST_POLICY_FILE = "best.safetensors"  # the averaged weights with the best validation cost
 DATA_PLACEHOLDER = "YOUR-FOLDER"  # stands in recipes for user data
-MAX_SIZE = 1000  # cities or customers
-MAX_BATCH_GROWTH = 4  # how many times `batch` a mini-step of smaller instances may have
 
 
 def require_at_least(lowest: float, **values: float) -> None:
@@ -254,8 +252,9 @@ class TrainConfig:
         if isinstance(size, str):
             raise InputError(f"size is {size!r}; expected a number of type int for {self.problem}")
         require_at_least(2, size=size)
-        if size > MAX_SIZE:
-            raise InputError(f"size is {size}; up to {MAX_SIZE} is supported")
+        max_size = 1000
+        if size > max_size:
+            raise InputError(f"size is {size}; up to {max_size} is supported")
         starts = self.objective.starts
         if self.sizes and size < starts:
             raise InputError(
@@ -303,7 +302,7 @@ class TrainConfig:
             return self.batch
         ratio = self.size / size
         same_work = self.batch * ratio**2
-        most = MAX_BATCH_GROWTH * self.batch
+        most = 4 * self.batch
         wanted = min(same_work, most)
         if wanted < 8:
             return max(1, round(wanted))

@@ -11,9 +11,6 @@ import torch
 
 X = TypeVar("X")
 
-# Ordinary calls before a recording: kernels get compiled, and the optimiser makes its state.
-WARM_UP_CALLS = 3
-
 
 class CUDAGraphCache(Generic[X]):
     """One CUDA graph of `work` for each key that it is called with.
@@ -23,6 +20,9 @@ class CUDAGraphCache(Generic[X]):
     read nothing of one another, so they share their memory: a result is valid until the next call
     with any key.
     """
+
+    # Ordinary calls before a recording: kernels get compiled, and the optimiser makes its state.
+    warm_up_calls = 3
 
     def __init__(self, work: Callable[[], X], rng: torch.Generator):
         self.work = work
@@ -35,7 +35,7 @@ class CUDAGraphCache(Generic[X]):
     def __call__(self, key: Hashable) -> X:
         """Do the work: by ordinary calls at first, then by replay."""
         self.calls[key] += 1
-        if self.calls[key] <= WARM_UP_CALLS:
+        if self.calls[key] <= self.warm_up_calls:
             return self.run_on_own_stream()
         if key not in self.recordings:
             self.recordings[key] = self.record()

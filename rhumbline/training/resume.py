@@ -22,18 +22,6 @@ from rhumbline.training.config import TrainConfig
 if TYPE_CHECKING:
     from rhumbline.training.trainer import Trainer
 
-# Settings that may differ between a run and its continuation. With any other change it would not be
-# the same training.
-CHANGEABLE_SETTINGS = (
-    "updates",
-    "report",
-    "init",
-    "compile",
-    "graph",
-    "engine",
-    "validation",
-    "data",
-)
 STATE_PARTS = ("weights", "moments")
 
 
@@ -131,12 +119,23 @@ def select_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def check_same_recipe(old: dict[str, Any], config: TrainConfig, folder: Path) -> None:
     """Refuse to continue with another recipe: moments of another loss destroy a policy.
 
-    A setting that did not exist when the state was written has its default.
+    Settings that leave the training the same may change. A setting that did not exist when the
+    state was written has its default.
     """
+    changeable = (
+        "updates",
+        "report",
+        "init",
+        "compile",
+        "graph",
+        "engine",
+        "validation",
+        "data",
+    )
     before = asdict(build_dataclass(TrainConfig, old, str(folder)))
     changed: list[str] = []
     for name, value in asdict(config).items():
-        if name not in CHANGEABLE_SETTINGS and before[name] != value:
+        if name not in changeable and before[name] != value:
             changed.append(name)
     if changed:
         raise CheckpointError(

@@ -35,9 +35,6 @@ from rhumbline.training.objectives.targets import (
 from rhumbline.training.optimiser import learning_rate, make_optimiser
 from rhumbline.training.recorded_step import CUDAGraphCache
 
-# The attempt number of re-sampled neighbourhoods in the noise, far from the numbers of latents.
-NEIGHBOURHOOD_ATTEMPT = 1 << 20
-
 
 @dataclass(frozen=True)
 class TrainerTuning:
@@ -50,6 +47,8 @@ class TrainerTuning:
     updates_between_finite_checks: int = 50
     # Validation instances that are rolled out at once.
     validation_instances: int = 250
+    # The attempt number of re-sampled neighbourhoods in the noise, far from the numbers of latents.
+    neighbourhood_attempt: int = 1 << 20
 
 
 TUNING = TrainerTuning()
@@ -314,7 +313,7 @@ class Trainer:
                 prefixes.map(lambda x: x.repeat_interleave(samples, 1)),
                 step.memory,
                 seed=self.noise_seed(step.number),
-                attempt=NEIGHBOURHOOD_ATTEMPT,
+                attempt=TUNING.neighbourhood_attempt,
                 temperature=1.0,
                 samples=samples,
                 engine=self.config.engine,

@@ -13,8 +13,6 @@ from rhumbline import __version__
 from rhumbline.cli.options import flag
 from rhumbline.cli.process import defer_signals, print_result, run_command
 
-LIBRARIES = ("torch", "triton", "numba", "numpy")
-
 Facts = dict[str, Any]
 
 
@@ -66,7 +64,7 @@ def installed_versions() -> dict[str, str | None]:
         "rhumbline": __version__,
         "python": platform.python_version(),
     }
-    for name in LIBRARIES:
+    for name in ("torch", "triton", "numba", "numpy"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

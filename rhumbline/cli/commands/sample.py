@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from rhumbline.problems import Problem
 
 *FIRST_NAMES, LAST_NAME = DOMAINS.table
-PROBLEM_NAMES = f"{', '.join(FIRST_NAMES)} or {LAST_NAME}"
-MAX_ENTRIES = 1 << 28  # of all instances together: 2 GiB of coordinates
-DEFAULT_POWER = 0.5
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,9 @@ class SampleRequest:
 
 
 def sample_command(
-    problem: Annotated[str, typer.Argument(help=f"The problem: {PROBLEM_NAMES}.")],
+    problem: Annotated[
+        str, typer.Argument(help=f"The problem: {', '.join(FIRST_NAMES)} or {LAST_NAME}.")
+    ],
     out: Annotated[Path, typer.Option(help="The file to write, ending in .safetensors.")],
     size: Annotated[
         str | None,
@@ -76,7 +75,7 @@ def sample_command(
     if power is not None and not mutate:
         message = "says how strong a mutation is; name one with --mutate"
         raise typer.BadParameter(message, param_hint="--power")
-    mutation = Mutation(mutate, DEFAULT_POWER if power is None else power) if mutate else None
+    mutation = Mutation(mutate, 0.5 if power is None else power) if mutate else None
     request = SampleRequest(problem, size, count, seed, mutation)
     raise typer.Exit(run_command(lambda: write_samples(request, out, force)))
 
@@ -131,8 +130,9 @@ def parse_sample_size(problem: "Problem[Any, Any]", text: str | None, count: int
         message = f"'{size}' is no size of {problem.name}; one is {default}"
         raise typer.BadParameter(message, param_hint="--size")
     entries = count * math.prod(int(number) for number in numbers)
-    if entries > MAX_ENTRIES:
-        message = f"size x count is {entries:,}; at most {MAX_ENTRIES:,}"
+    max_entries = 1 << 28  # 2 GiB of coordinates
+    if entries > max_entries:
+        message = f"size x count is {entries:,}; at most {max_entries:,}"
         raise typer.BadParameter(message, param_hint="--count")
     return size if has_two_numbers else int(size)
 

@@ -11,10 +11,18 @@ from jaxtyping import Float, Int
 from rhumbline.errors import Infeasible, InputError, LimitExceeded
 from rhumbline.problems.metrics import MAX_NUMBER, Metric, MetricInstance
 
-MAX_CUSTOMERS = 1000
-# Vehicles that solvers may use beyond those of a given plan, as far as the fleet allows.
-MORE_VEHICLES = 10
-MAX_CAPACITY = 10**9  # the kernels count loads in 32 bits
+
+@dataclass(frozen=True)
+class CVRPLimits:
+    """The largest instances that the package solves, and the vehicles that solvers may use."""
+
+    max_customers: int = 1000
+    max_capacity: int = 10**9  # the kernels count loads in 32 bits
+    # Vehicles beyond those of a given plan, as far as the fleet allows.
+    extra_vehicles: int = 10
+
+
+LIMITS = CVRPLimits()
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +45,8 @@ class CVRPInstance(MetricInstance):
 
     def __post_init__(self) -> None:
         capacity = self.capacity
-        if not 1 <= capacity <= MAX_CAPACITY:
-            expected = f"expected 1 to {MAX_CAPACITY}"
+        if not 1 <= capacity <= LIMITS.max_capacity:
+            expected = f"expected 1 to {LIMITS.max_capacity}"
             raise self.error(f"the capacity is {capacity}, {expected}")
         for customer, demand in enumerate(self.demands):
             if demand > capacity:
@@ -160,8 +168,8 @@ def cvrp_from_arrays(
     depot, customers, demands, limit = arrays.values()
     check_array_shapes(name, depot, customers, demands)
     count = len(customers)
-    if not 1 <= count <= MAX_CUSTOMERS:
-        supported = f"1 to {MAX_CUSTOMERS} are supported"
+    if not 1 <= count <= LIMITS.max_customers:
+        supported = f"1 to {LIMITS.max_customers} are supported"
         raise InputError(f"{name}: has {count} customers; {supported}")
     if limit.shape or not (np.isfinite(limit) and limit == np.rint(limit)):
         raise InputError(f"{name}: the capacity is {capacity}, expected a whole number")

@@ -14,16 +14,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.errors import InputError
-from rhumbline.problems.cvrp.instance import MAX_CUSTOMERS, CVRPInstance, Routes
+from rhumbline.problems.cvrp.instance import LIMITS, CVRPInstance, Routes
 from rhumbline.problems.kernel_traits import GraphUse, RolloutKernel
 from rhumbline.problems.metrics import longer_side, scale_to_unit_square
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.record import PER_INSTANCE, Record
-
-# Capacity of the field's random instances by number of customers.
-# Sources: Kool et al. 2019, Hottung et al. 2022.
-RANDOM_CAPACITIES = {20: 30, 50: 40, 100: 50, 125: 55, 150: 60, 200: 70, 500: 100}
-MAX_RANDOM_DEMAND = 9
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,8 @@ class CVRP:
     cuda_graph: GraphUse | None = None
     nouns: tuple[str, str] = ("customer", "customers")
     size_unit = "customers"
-    max_size = MAX_CUSTOMERS + 1  # the depot counts
+    max_size = LIMITS.max_customers + 1  # the depot counts
+    max_random_demand = 9  # of the field's random instances (Kool et al. 2019)
     default_size: int | str = 100
     all_starts_size = 200  # up to this many customers an attempt starts at each of them
     max_starts = 100  # starts of an attempt in larger instances
@@ -86,7 +82,7 @@ class CVRP:
         xy = torch.rand(*shape, 2, generator=rng, device=device)
         demand = torch.randint(
             1,
-            MAX_RANDOM_DEMAND + 1,
+            self.max_random_demand + 1,
             shape,
             generator=rng,
             device=device,
@@ -368,6 +364,18 @@ def with_vehicle_limits(batch: CVRPBatch, vehicles: Sequence[int | None]) -> CVR
 
 
 def default_capacity(customers: int) -> int:
-    """Return the field's capacity for a number of customers, or that of the nearest size."""
-    nearest = min(RANDOM_CAPACITIES, key=lambda size: abs(size - customers))
-    return RANDOM_CAPACITIES[nearest]
+    """Return the field's capacity for a number of customers, or that of the nearest size.
+
+    Sources: Kool et al. 2019, Hottung et al. 2022.
+    """
+    capacities = {
+        20: 30,
+        50: 40,
+        100: 50,
+        125: 55,
+        150: 60,
+        200: 70,
+        500: 100,
+    }
+    nearest = min(capacities, key=lambda size: abs(size - customers))
+    return capacities[nearest]

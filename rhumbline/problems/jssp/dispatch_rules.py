@@ -15,8 +15,6 @@ from jaxtyping import Float, Int
 from rhumbline.errors import InputError
 from rhumbline.problems.jssp.instance import JSSPInstance, Schedule
 
-NEVER = 2**62  # start of a finished job
-
 
 @dataclass(frozen=True)
 class DispatchState:
@@ -66,6 +64,7 @@ def simulate_rule(
     rng: np.random.Generator,
 ) -> Iterator[tuple[int, int, int]]:
     """Yield job, step and start of one operation after the other, each job's in their order."""
+    never = 2**62  # start of a finished job
     durations, machines, work = operation_tables(instance)
     lengths = np.asarray([len(row) for row in instance.durations])
     jobs = np.arange(len(lengths))
@@ -76,7 +75,7 @@ def simulate_rule(
         machine = machines[jobs, step]
         duration = durations[jobs, step]
         earliest = np.maximum(ready, free[machine])
-        start = np.where(step < lengths, earliest, NEVER)
+        start = np.where(step < lengths, earliest, never)
         state = DispatchState(
             duration=duration,
             start=start,

@@ -26,9 +26,6 @@ from rhumbline.problems.jssp.rules import (
 from rhumbline.problems.kernel_traits import GraphUse, RolloutKernel
 from rhumbline.record import PER_INSTANCE, Record
 
-# Decisions per operation after which machines no longer wait, so that every rollout ends.
-WAITING_DECISIONS = 10
-
 
 @dataclass(frozen=True)
 class MachinesState(Record):
@@ -110,9 +107,6 @@ class MachinesState(Record):
         return self.clock >= BEYOND_HORIZON
 
 
-MOVING_FIELDS = ("cell", "ahead", "start", "taken", "machine", "clock", "last", "count")
-
-
 def operation_table(batch: JSSPBatch) -> Int[Tensor, "1 1 X 2"]:
     """Return machine and duration of all operations, and behind them of waiting.
 
@@ -155,6 +149,8 @@ class JSSPMachines(JobShopRules):
     name = "jssp-machines"
     rollout_kernel: RolloutKernel | None = None
     cuda_graph: GraphUse | None = "by name"
+    # Decisions per operation after which machines no longer wait, so that every rollout ends.
+    waiting_decisions = 10
 
     def action_count(self, batch: JSSPBatch) -> int:
         """Return the number of jobs, plus one for waiting."""
@@ -179,7 +175,7 @@ class JSSPMachines(JobShopRules):
             count=torch.zeros_like(starts),
             operations=operations,
             actions=actions.masked_fill(actions == 0, -1)[None, None],
-            max_waiting_count=WAITING_DECISIONS * batch.steps,
+            max_waiting_count=self.waiting_decisions * batch.steps,
         )
 
     def mask(self, state: MachinesState) -> Bool[Tensor, "B R A"]:
@@ -238,7 +234,7 @@ class JSSPMachines(JobShopRules):
 
         At worst machines wait as long as they may, and then take one operation at each decision.
         """
-        return (WAITING_DECISIONS + 1) * batch.steps + 1
+        return (self.waiting_decisions + 1) * batch.steps + 1
 
     def replay(self, batch: JSSPBatch, actions: Int[Tensor, "B R T"]) -> MachinesState:
         """Return the states before decisions 1..T-1, steps flattened into the rollout axis."""
@@ -248,7 +244,8 @@ class JSSPMachines(JobShopRules):
         for action in actions[..., 1:].unbind(2):
             states.append(state)
             state = self.step(state, action)
-        return replace(state, **stack_fields(states, MOVING_FIELDS))
+        moving = ("cell", "ahead", "start", "taken", "machine", "clock", "last", "count")
+        return replace(state, **stack_fields(states, moving))
 
     def cost(self, batch: JSSPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
         """Return the makespan of each sequence."""

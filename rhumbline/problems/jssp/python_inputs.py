@@ -6,17 +6,15 @@ from typing import Any
 from rhumbline.errors import InputError
 from rhumbline.problems.jssp.instance import JSSPInstance, jssp_from_arrays
 
-NEEDED_KEYS = {"durations", "machines"}
-OPTIONAL_KEYS = {"name", "machine_count", "first_machine"}
-
 
 def jssp_from_python(source: Any) -> list[JSSPInstance] | None:
     """Return the instance of a mapping with rows of durations and machines."""
     if not isinstance(source, Mapping):
         return None
     facts: Mapping[str, Any] = source
-    keys = set(facts)
-    if not NEEDED_KEYS <= keys <= NEEDED_KEYS | OPTIONAL_KEYS:
+    needed = {"durations", "machines"}
+    known = needed | {"name", "machine_count", "first_machine"}
+    if not needed <= set(facts) <= known:
         return None
     numbers: dict[str, int | None] = {}
     for key in ("machine_count", "first_machine"):

@@ -24,7 +24,6 @@ from rhumbline.problems.jssp.instance import LIMITS, JSSPInstance, Schedule
 from rhumbline.problems.kernel_traits import GraphUse, RolloutKernel
 from rhumbline.record import PER_INSTANCE, Record
 
-MAX_RANDOM_DURATION = 98  # of the field's random instances (Zhang et al. 2020)
 BEYOND_HORIZON = 2**31  # later than any time, so that a time and a load fit into one integer
 
 
@@ -144,9 +143,6 @@ def unfinished_jobs(operations: NextOperations) -> Bool[Tensor, "B R J"]:
     return allowed
 
 
-CANDIDATE_RULES = {"active": conflict_set, "any": unfinished_jobs}
-
-
 class JobShopRules:
     """What all rules for job shops share: instances, and a single start."""
 
@@ -155,6 +151,7 @@ class JobShopRules:
     size_unit = "jobs x machines"
     max_size = LIMITS.max_cells
     default_size: int | str = "10x10"
+    max_random_duration = 98  # of the field's random instances (Zhang et al. 2020)
 
     def sample(self, count: int, size: int | str, rng: torch.Generator) -> JSSPBatch:
         """Return the field's random instances.
@@ -163,7 +160,7 @@ class JobShopRules:
         """
         jobs, machines = parse_size(size)
         shape = (count, jobs, machines)
-        limit = MAX_RANDOM_DURATION + 1
+        limit = self.max_random_duration + 1
         device = rng.device
         duration = torch.randint(1, limit, shape, generator=rng, device=device)
         order = torch.rand(shape, generator=rng, device=device)
@@ -234,7 +231,8 @@ class JSSP(JobShopRules):
     cuda_graph: GraphUse | None = "auto"
 
     def __init__(self, candidates: Literal["active", "any"] = "active"):
-        self.candidates = CANDIDATE_RULES[candidates]
+        rules = {"active": conflict_set, "any": unfinished_jobs}
+        self.candidates = rules[candidates]
         self.active = candidates == "active"
 
     def action_count(self, batch: JSSPBatch) -> int:

@@ -25,10 +25,6 @@ from rhumbline.registry import load_reference
 from rhumbline.training.config import DATA_PLACEHOLDER, TrainConfig, Validation
 from rhumbline.training.data.random import Size
 
-VALIDATION_SHARE = 1 / 5  # of the instances is held out, about
-# Multiples of the golden ratio's fraction fill an interval as evenly as possible.
-GOLDEN_RATIO = (5**0.5 - 1) / 2
-
 
 class DataStore(Protocol):
     """Instances of one problem on a device."""
@@ -131,7 +127,9 @@ class FileInstances:
 
     def size_at(self, step: int) -> Size:
         """Return the size of a mini-step: each as often as it has instances, evenly spread."""
-        place = step * GOLDEN_RATIO % 1.0
+        # Multiples of the golden ratio's fraction fill an interval as evenly as possible.
+        golden_ratio = (5**0.5 - 1) / 2
+        place = step * golden_ratio % 1.0
         return self.sizes[bisect(self.share_ends, place)]
 
     def sample(self, count: int, size: Any, rng: torch.Generator) -> Any:
@@ -230,10 +228,11 @@ def split_validation(
     Each instance has a lottery number of its own. An instance that was trained on is therefore not
     held out later because others were added.
     """
+    held_out_share = 1 / 5  # about
     numbers = [lottery_number(instance, validation.seed) for instance in instances]
     drawn: list[int] = []
     for row, number in enumerate(numbers):
-        if number < VALIDATION_SHARE:
+        if number < held_out_share:
             drawn.append(row)
     drawn.sort(key=numbers.__getitem__)
     held_out = set(drawn[: validation.count])

@@ -25,9 +25,6 @@ from rhumbline.problems.tsp import TSPBatch
 from rhumbline.record import Record
 from rhumbline.training.data.random import Size
 
-# Metrics whose distances are not straight lines in the plane, up to rounding.
-NON_EUCLIDEAN_METRICS = ("EXPLICIT", "GEO")
-
 
 @dataclass(frozen=True)
 class RoutingDataTuning:
@@ -116,6 +113,11 @@ def stack_padded(instances: Sequence[Any], with_matrices: bool) -> PaddedNodes:
     return replace(nodes, demand=torch.from_numpy(demand), capacity=capacity)
 
 
+def has_straight_distances(instance: Any) -> bool:
+    """Return whether distances are straight lines in the plane, up to rounding."""
+    return instance.metric not in ("EXPLICIT", "GEO")
+
+
 def stack_matrices(instances: Sequence[Any], most: int) -> Float[Tensor, "I N N"]:
     """Return distances in sides of each instance's square, padded to `most` nodes.
 
@@ -127,7 +129,7 @@ def stack_matrices(instances: Sequence[Any], most: int) -> Float[Tensor, "I N N"
         size = instance.size
         xy = scale_to_unit_square(instance.planar_xy)
         matrix = euclidean_distances(xy)
-        if instance.metric in NON_EUCLIDEAN_METRICS:
+        if not has_straight_distances(instance):
             own = instance.distances
             scale = 1.0
             if own.any() and matrix.any():
@@ -206,7 +208,7 @@ class RoutingStore:
     @staticmethod
     def needs_matrix(instance: Any) -> bool:
         """Return whether an instance's distances are not straight lines in the plane."""
-        return instance.metric in NON_EUCLIDEAN_METRICS
+        return not has_straight_distances(instance)
 
     def draw(self, count: int, size: Any, rng: torch.Generator) -> Any:
         """Draw instances, thinned to the size, with random order of nodes, rotated or mirrored."""

@@ -29,9 +29,6 @@ from rhumbline.training.objectives.targets import (
     sequence_count,
 )
 
-COMPARED = "is for loss 'prefer' with samples of 2 or more, which are compared"
-SEVERAL = "is for several latents and several copies: set latents and copies"
-
 
 @dataclass(frozen=True)
 class Prefer(TrainingObjective):
@@ -46,9 +43,9 @@ class Prefer(TrainingObjective):
     sharpness: float
 
     refusals: ClassVar[Mapping[str, str]] = {
-        "copies": COMPARED,
-        "shared": SEVERAL,
-        "parts": COMPARED,
+        "copies": "is for loss 'prefer' with samples of 2 or more, which are compared",
+        "shared": "is for several latents and several copies: set latents and copies",
+        "parts": "is for loss 'prefer' with samples of 2 or more, which are compared",
         "samples": "is for loss 'prefer', which compares them, not '{loss}'",
         "trial": "is for loss 'prefer', not '{loss}'",
     }
@@ -61,14 +58,17 @@ class Prefer(TrainingObjective):
     def check_copies(self) -> None:
         """Refuse symmetric copies whose best plan no group of samples could learn."""
         if self.copies > 1 and self.samples == 1:
-            raise InputError(f"objective.copies {COMPARED}")
+            why = self.refusals["copies"]
+            raise InputError(f"objective.copies {why}")
         if self.shared and (self.copies == 1 or self.latents == 1):
-            raise InputError(f"objective.shared {SEVERAL}")
+            why = self.refusals["shared"]
+            raise InputError(f"objective.shared {why}")
 
     def check_parts(self) -> None:
         """Refuse re-sampled regions without comparison, or whose given actions would be scored."""
         if self.parts and self.samples == 1:
-            raise InputError(f"objective.parts {COMPARED}")
+            why = self.refusals["parts"]
+            raise InputError(f"objective.parts {why}")
         if self.parts and self.certain == 1.0:
             raise InputError(
                 "objective.parts needs objective.certain below 1: what is given counts as certain"
