@@ -28,17 +28,17 @@ def work_of(make_batch, policy, count: int, tried: int) -> RolloutRequest:
     )
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 4, 7, 8, 100])
-def test_chunks_cover_everything_once(most: int) -> None:
+@pytest.mark.parametrize("max_chunk", [1, 2, 3, 4, 7, 8, 100])
+def test_chunks_cover_everything_once(max_chunk: int) -> None:
     """Chunks of 5 instances x 3 latents follow one another, leave nothing out and are never larger
     than allowed.
     """
     seen, done = torch.zeros(5, 3), 0
     while done < 15:
-        rows, some = rollouts.next_chunk(done, 5, 3, most)
-        assert 1 <= seen[rows, some].numel() <= most
-        seen[rows, some] += 1
-        done += seen[rows, some].numel()
+        instances, latents = rollouts.next_chunk(done, 5, 3, max_chunk)
+        assert 1 <= seen[instances, latents].numel() <= max_chunk
+        seen[instances, latents] += 1
+        done += seen[instances, latents].numel()
     assert torch.equal(seen, torch.ones(5, 3))
 
 

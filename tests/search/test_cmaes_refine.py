@@ -396,7 +396,7 @@ def test_parts_of_large_instances_are_sampled_at_a_temperature_of_their_own(
             strategy.step(task, strategy.init(task))
     assert told == {"whole": [0.2, 0.9], "part": [0.5, 0.9]}
     temperatures = [
-        CMAESRefine().part_temperature(make_task(TSP(), policy, make_instances(1, nodes)))
+        CMAESRefine().sample_temperature(make_task(TSP(), policy, make_instances(1, nodes)))
         for nodes in (300, 501, 502)
     ]
     assert temperatures == [0.5, 0.5, 0.1]  # up to 300 nodes that of the learner

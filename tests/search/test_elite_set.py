@@ -117,7 +117,7 @@ def test_resampled_regions_return_to_their_plan(driver: CVRPPolicy, augment: int
         EliteSet.improved_by = lambda self, cost, actions: (
             plans.append((self, cost, actions)) or improved_by(self, cost, actions)
         )
-        strategy.rebuild(task, torch.zeros(2, 1, 4), 96, task.memory, original)
+        strategy.resample(task, torch.zeros(2, 1, 4), 96, task.memory, original)
     finally:
         EliteSet.improved_by = improved_by
     assert (
@@ -238,7 +238,7 @@ def test_other_plans_stay_unchanged(driver: CVRPPolicy) -> None:
         CMAESRefine(population=4, plans=1, elite=4, beam=0, starts=1.0),
     )
     had = strategy.update_elite(task, None, task.rollout(torch.zeros(2, 2, 4), 1.0))
-    found, _ = strategy.rebuild(task, torch.zeros(2, 1, 4), 96, task.memory, had)
+    found, _ = strategy.resample(task, torch.zeros(2, 1, 4), 96, task.memory, had)
     assert (found.cost[:, 0] < had.cost[:, 0]).all()
     assert torch.equal(found.cost[:, 1:], had.cost[:, 1:])
     assert torch.equal(found.actions[:, 1:], had.actions[:, 1:])

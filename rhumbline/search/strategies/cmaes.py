@@ -29,7 +29,7 @@ from rhumbline.search.task import Task
 
 @dataclass(frozen=True)
 class CMAESTuning:
-    """Constants of the search that are no settings."""
+    """Constants of the search that users cannot set."""
 
     late_share: float = 1 / 8  # of the time left, for one generation of a large instance on a CPU
     restart_centroids: int = 16  # points of the latent box at which converged components restart
@@ -51,8 +51,8 @@ class CMAESState:
 class CMAES(Strategy[CMAESState]):
     """Components take turns; each generation tries `population` latents of one of them.
 
-    The published search has neither of the last four settings, and `starts=1` everywhere.
-    research/notebooks/experiments.md has what each of them is worth.
+    The published search has no `parallel`, `restart` and `top`, and tries all starts (`starts=1`).
+    research/notebooks/experiments.md measures what each of them gains.
     """
 
     needs: ClassVar[Needs] = Needs(latent_space=True)
@@ -64,9 +64,8 @@ class CMAES(Strategy[CMAESState]):
     parallel: bool = False  # a generation of all components at every step: larger batches
     restart: float = 0.0  # a component narrower than this restarts at another centroid; 0: never
     top: int = 1  # a latent is ranked by the mean over this many of its best starts
-    starts: float | None = (
-        None  # share of starts tried after the first; None: `default_start_count`
-    )
+    # The share of starts that later generations try. None: `default_start_count`.
+    starts: float | None = None
 
     def __post_init__(self) -> None:
         check_settings(self.population, self.temperature)

@@ -1,10 +1,12 @@
 """CMA-ES that learns and refines its best plans, by large-neighbourhood search and by beam search.
 
 After a few generations the best plans differ from better ones by a handful of decisions, which
-sampling rarely gets right simultaneously. Large-neighbourhood search (LNS) re-samples one region of
-a good plan, and a beam tries other decisions one by one. The best distinct plans form an elite:
-each is refined by itself, and the tables of the instance learn from all of them. One plan alone
-soon has no neighbourhood left that improves it (research/notebooks/experiments.md).
+sampling rarely gets right simultaneously. Large-neighbourhood search (LNS) frees a neighbourhood of
+a good plan, which is a set of nearby nodes, and completes the rest of the plan several times. Each
+completion is a sample of the neighbourhood. A beam tries other decisions one by one. The best
+distinct plans form an elite: each is refined by itself, and the tables of the instance learn from
+all of them. One plan alone soon has no neighbourhood left that improves it
+(research/notebooks/experiments.md).
 
 CVRP: routes of different plans are recombined by set partitioning over a route pool.
 """
@@ -59,24 +61,29 @@ class RefineTuning:
 
     neighbourhoods_at_once_cpu: int = 5
     generations_between_beams: int = 8  # on a CPU
+    # The next two count samples of neighbourhoods for each whole rollout. Where time is critical,
+    # the second one times the number of nodes replaces the first.
     parts_per_rollout: float = 2.0
-    parts_per_rollout_and_node_when_late: float = 0.1  # where time is critical
-    # Temperatures of parts of large plans on a CPU, up to a number of nodes.
-    part_temperatures_large: tuple[tuple[float, float], ...] = ((500.0, 0.5), (math.inf, 0.1))
-    reference_nodes: int = 200  # size of an instance for which `attempts_per_plan` holds
-    # Attempts of a whole search for each plan that is refined. With fewer, the best plan alone
-    # gets further.
+    parts_per_rollout_and_node_when_late: float = 0.1
+    # Temperatures of samples in large instances on a CPU, each up to a number of nodes.
+    sample_temperatures_large: tuple[tuple[float, float], ...] = ((500.0, 0.5), (math.inf, 0.1))
+    # A whole search refines one plan for each `attempts_per_plan` attempts, in instances of
+    # `reference_nodes` nodes. With fewer attempts, refining the best plan alone gets further.
+    reference_nodes: int = 200
     attempts_per_plan: int = 150
-    attempts_per_merge: int = 25  # on average, at least
+    # Recombinations of routes are at least this many attempts apart, on average.
+    attempts_per_merge: int = 25
     min_finish_seconds: float = 0.05
-    # Routes in the pool for each plan of a generation that is considered, and each of its parts.
+    # The pool has this many routes for each plan, whole or sample, that a generation adds.
     routes_per_plan: int = 2
     min_route_pool: int = 512
-    min_beam_width: int = 16  # of the beam that recombines routes
-    route_pool_multiple: int = 64  # a GPU compiles its kernels again for odd numbers of routes
+    # The least width of the beam that recombines routes.
+    min_beam_width: int = 16
+    # The pool has a multiple of this many routes: a GPU compiles its kernels again for odd numbers.
+    route_pool_multiple: int = 64
     # Samples of each neighbourhood. On a CPU they form a tile, which lists the same few nodes.
     samples_per_neighbourhood: int = 16
-    # Noise streams, distinct from the noise of decisions and from one another.
+    # Streams of random numbers, distinct from those of decisions and from one another.
     neighbourhood_stream: int = 0x9E3779B9
     view_stream: int = 0x85EBCA6B
 
@@ -91,9 +98,11 @@ class CMAESRefineState:
     learner_state: CMAESEliteState
     elite_set: EliteSet | None = None
     beam: Beam | None = None
-    since: int = 0  # generations since the last beam
+    # Generations since the last beam.
+    since: int = 0
     route_pool: RoutePool | None = None
-    merges: int = 0  # that were due so far
+    # Recombinations of routes that were due so far.
+    merges: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,9 +110,11 @@ class Generation:
     """One generation of the learner, and its best latent."""
 
     rolled: Rollouts
-    latent: Float[Tensor, "B 1 Z"]  # of the cheapest rollout
+    # The latent of the cheapest rollout.
+    latent: Float[Tensor, "B 1 Z"]
     learner_state: CMAESEliteState
-    memory: Any  # the tables after the update
+    # The tables after the update of this generation.
+    memory: Any
 
 
 @former_names(rebuilt="parts_per_rollout", abreast="neighbourhoods_at_once", stock="route_pool")
@@ -113,19 +124,24 @@ class CMAESRefine(Strategy[CMAESRefineState]):
 
     needs: ClassVar[Needs] = Needs(latent_space=True, tables=True, neighbourhoods=True)
 
-    # Parts for each whole rollout, about. None: `default_parts_per_rollout`.
+    # The approximate number of samples of neighbourhoods for each whole rollout. None:
+    # `default_parts_per_rollout`.
     parts_per_rollout: float | None = None
-    # Plans of the elite that are refined. None: as many as the budget has room for.
+    # The number of plans of the elite that are refined. None: `default_plans`.
     plans: int | None = None
-    # Neighbourhoods at once, at least one of each plan. None: 5, all of them on a GPU.
+    # Neighbourhoods that are sampled at once, at least one of each plan. None: 5; on a GPU, all.
     neighbourhoods_at_once: int | None = None
-    # Generations between two beams; 0 is never. None: `default_beam`.
+    # Generations between two beams. 0: no beams. None: `default_beam`.
     beam: int | None = None
-    # CVRP: routes in the pool; 0 is no pool. None: `default_route_pool`.
+    # CVRP: the number of routes in the pool. 0: no pool. None: `default_route_pool`.
     route_pool: int | None = None
-    width: int = 4  # nodes in the beam
-    branch: int = 4  # actions of each node, the known one included
-    elite: int = 8  # best plans so far, which are learnt from too; from here on as in `CMAESElite`
+    # The number of partial plans in the beam.
+    width: int = 4
+    # The number of actions that the beam tries for each partial plan, the known one included.
+    branch: int = 4
+    # The number of best plans that are kept and learnt from. This setting and those that follow are
+    # the ones of `CMAESElite`.
+    elite: int = 8
     rate: float | None = None
     components: int = 3
     population: int = 16
@@ -134,12 +150,12 @@ class CMAESRefine(Strategy[CMAESRefineState]):
     starts: float | None = None
 
     def __post_init__(self) -> None:
-        parts = value_or_one(self.parts_per_rollout)
+        per_rollout = value_or_one(self.parts_per_rollout)
         plans = value_or_one(self.plans)
         at_once = value_or_one(self.neighbourhoods_at_once)
         beam = value_or_one(self.beam)
         route_pool = value_or_one(self.route_pool)
-        is_negative = not parts >= 0.0 or min(beam, route_pool) < 0
+        is_negative = not per_rollout >= 0.0 or min(beam, route_pool) < 0
         is_zero = min(plans, at_once, self.width) < 1
         if is_negative or is_zero or self.branch < 2:
             none = "parts_per_rollout, beam and route_pool of at least 0"
@@ -166,12 +182,12 @@ class CMAESRefine(Strategy[CMAESRefineState]):
     def warm_up(self, task: Task) -> WarmUp:
         """Return a search with the first beam after one generation, and its attempts.
 
-        They are enough for the generation, its parts and some of the beam.
+        They are enough for the generation, its samples and some of the beam.
         """
-        parts = self.parts_per_rollout
-        if parts is None:
-            parts = TUNING.parts_per_rollout
-        attempts = math.ceil(self.population * (2 + parts))
+        per_rollout = self.parts_per_rollout
+        if per_rollout is None:
+            per_rollout = TUNING.parts_per_rollout
+        attempts = math.ceil(self.population * (2 + per_rollout))
         first_beam = self.beam and 1
         return WarmUp(replace(self, beam=first_beam), attempts)
 
@@ -206,7 +222,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
             memory=self.learner.memory(task, learner_state),
         )
         elite_set = self.update_elite(task, state.elite_set, rolled)
-        elite_set, parts = self.rebuild(
+        elite_set, sampled = self.resample(
             task,
             generation.latent,
             rolled.cost[0].numel(),
@@ -218,7 +234,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
             state,
             elite_set,
             rolled,
-            parts,
+            sampled,
         )
         self.learn_from_elite(task, generation, elite_set)
         generations = 1 if state.beam else state.since + 1
@@ -299,7 +315,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         return max(TUNING.min_route_pool, size)
 
     def plans_considered(self, task: Task) -> int:
-        """Return how many plans of a generation, and how many parts, give routes to the pool."""
+        """Return how many plans of a generation, and how many samples, give routes to the pool."""
         return -(-self.default_route_pool(task) // TUNING.routes_per_plan)
 
     def update_route_pool(
@@ -308,19 +324,19 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         state: CMAESRefineState,
         elite_set: EliteSet,
         rolled: Rollouts,
-        parts: Sequence[EliteSet],
+        sampled: Sequence[EliteSet],
     ) -> tuple[RoutePool | None, EliteSet, int]:
-        """Add the routes of new plans to the pool, and recombine the pool now and then.
+        """Add the routes of new plans to the pool, and recombine the pool if that is due.
 
-        Returns the pool, the elite, and how often recombination was due so far. What is due at the
-        very end is left to `finish`.
+        `sampled` has the best samples of each round. Returns the pool, the elite, and how often
+        recombination was due so far. A recombination due at the very end is left to `finish`.
         """
         if not self.pools_routes(task):
             return None, elite_set, 0
         size = self.default_route_pool(task)
         merges = PARTITION_BUDGETS[partition_engine_for(task)].merges
         generation = cheapest_rollouts(rolled, self.plans_considered(task))
-        plans = concatenate_sets([elite_set, generation, *parts])
+        plans = concatenate_sets([elite_set, generation, *sampled])
         if state.route_pool is not None and task.device.type != "cuda":
             plans = promising_plans(plans, state.route_pool)
         pool = extract_routes(task.original_batch, plans, size)
@@ -374,7 +390,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
             return found
         return elite_set.joined(found, size)
 
-    def rebuild(
+    def resample(
         self,
         task: Task,
         latent: Float[Tensor, "B 1 Z"],
@@ -382,27 +398,27 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         memory: Any,
         elite_set: EliteSet,
     ) -> tuple[EliteSet, list[EliteSet]]:
-        """Re-sample neighbourhoods of the best plans, several times each, in some rounds.
+        """Sample neighbourhoods of the best plans, several times each, in some rounds.
 
-        A round builds upon what the ones before it have improved. Returns the elite and, where
-        routes are pooled, the best of all plans that were built on the way.
+        A round starts from the plans that earlier rounds have improved. Returns the elite and,
+        where routes are pooled, the best samples of each round.
         """
-        temperature = self.part_temperature(task)
+        temperature = self.sample_temperature(task)
         # Without randomness all samples would be the same.
         samples = TUNING.samples_per_neighbourhood if temperature else 1
         per_rollout = self.default_parts_per_rollout(task)
-        ways = round(rollouts * per_rollout / samples)
-        parts = list[EliteSet]()
-        if not ways:
-            return elite_set, parts
+        neighbourhoods = round(rollouts * per_rollout / samples)
+        sampled = list[EliteSet]()
+        if not neighbourhoods:
+            return elite_set, sampled
         plans = min(
-            ways,
+            neighbourhoods,
             elite_set.cost.shape[1],
             self.default_plans(task),
         )
-        rest = elite_set[:, plans:]  # is not refined this time
+        rest = elite_set[:, plans:]  # these are not refined this time
         elite_set = elite_set[:, :plans]
-        rounds = self.rounds(task, ways, plans)
+        rounds = self.rounds(task, neighbourhoods, plans)
         for uniforms in rounds:
             cost, actions = task.complete(
                 task.repeat_for_copies(latent),
@@ -411,9 +427,9 @@ class CMAESRefine(Strategy[CMAESRefineState]):
                 temperature,
                 samples,
             )
-            ways_each, plans_each = uniforms.shape[1:3]
-            cost = group_by_plan(task, cost, ways_each, plans_each)
-            actions = group_by_plan(task, actions, ways_each, plans_each)
+            per_plan = uniforms.shape[1]
+            cost = group_by_plan(task, cost, per_plan, plans)
+            actions = group_by_plan(task, actions, per_plan, plans)
             elite_set = elite_set.improved_by(cost, actions)
             if self.pools_routes(task):
                 considered = self.plans_considered(task) // len(rounds)
@@ -422,42 +438,44 @@ class CMAESRefine(Strategy[CMAESRefineState]):
                     actions.flatten(1, 2),
                     max(1, considered),
                 )
-                parts.append(best)
+                sampled.append(best)
         # Joining drops plans that have become the same.
-        return elite_set.joined(rest, self.elite), parts
+        return elite_set.joined(rest, self.elite), sampled
 
-    def rounds(self, task: Task, ways: int, plans: int) -> tuple[Float[Tensor, "R A M 2"], ...]:
-        """Draw the uniforms of all neighbourhoods, in rounds of those that are re-sampled at once.
+    def rounds(
+        self, task: Task, neighbourhoods: int, plans: int
+    ) -> tuple[Float[Tensor, "R A M 2"], ...]:
+        """Draw the uniforms of all neighbourhoods, in rounds of those that are sampled at once.
 
-        A neighbourhood of plan m has two uniforms, [row, way, m].
+        Neighbourhood a of plan m has the two uniforms [row, a, m].
         """
-        each = round(ways / plans)
+        per_plan = round(neighbourhoods / plans)
         uniforms = noise.decoding_uniforms(
             task.seed ^ TUNING.neighbourhood_stream,
             task.batch.key,
             latents_tried(task),
-            each * plans,
+            per_plan * plans,
             2,
         )
-        by_plan = uniforms[:, 0].unflatten(1, (each, plans))
-        at_once = self.default_neighbourhoods_at_once(task, ways)
-        ways_at_once = -(-at_once // plans)
-        return by_plan.split(ways_at_once, dim=1)
+        by_plan = uniforms[:, 0].unflatten(1, (per_plan, plans))
+        at_once = self.default_neighbourhoods_at_once(task, neighbourhoods)
+        per_plan_at_once = -(-at_once // plans)
+        return by_plan.split(per_plan_at_once, dim=1)
 
-    def part_temperature(self, task: Task) -> float:
-        """Return the temperature of parts.
+    def sample_temperature(self, task: Task) -> float:
+        """Return the temperature at which neighbourhoods are sampled.
 
-        It is that of whole rollouts, except where time is critical. A part is a few dozen
-        decisions, however large the instance, and bears more noise than a whole plan. Far beyond
-        the sizes of training, however, a policy is less sure of each decision.
+        It is that of whole rollouts, except where time is critical. A sample has a few dozen
+        decisions, however large the instance, and tolerates more randomness than a whole plan. Far
+        beyond the sizes of training, however, a policy is less sure of each decision.
         """
         wanted = self.learner.search_for_task(task).temperature
         if is_time_critical(task):
-            return temperature_or_default(task, wanted, TUNING.part_temperatures_large)
+            return temperature_or_default(task, wanted, TUNING.sample_temperatures_large)
         return temperature_or_default(task, wanted)
 
     def default_parts_per_rollout(self, task: Task) -> float:
-        """Return the number of parts for each whole rollout: many where whole rollouts are slow."""
+        """Return the number of samples per whole rollout: many where whole rollouts are slow."""
         if self.parts_per_rollout is not None:
             return self.parts_per_rollout
         if is_time_critical(task):
@@ -469,9 +487,9 @@ class CMAESRefine(Strategy[CMAESRefineState]):
     def default_plans(self, task: Task) -> int:
         """Return how many plans are refined, by the number of attempts that is expected.
 
-        Each plan needs its share of attempts until no neighbourhood improves it; only then do
-        others pay. A large plan has more neighbourhoods, and where many parts are built, these are
-        most of the attempts.
+        Each plan needs its share of attempts until no neighbourhood improves it; only then does it
+        pay to refine others. A large plan has more neighbourhoods, and where time is critical,
+        their samples are most of the attempts.
         """
         attempts_per_plan = TUNING.attempts_per_plan
         if is_time_critical(task):
@@ -479,14 +497,14 @@ class CMAESRefine(Strategy[CMAESRefineState]):
             attempts_per_plan = attempts_per_plan * width / TUNING.reference_nodes
         return self.plans or max(1, round(expected_attempts(task) / attempts_per_plan))
 
-    def default_neighbourhoods_at_once(self, task: Task, ways: int) -> int:
-        """Return how many neighbourhoods are re-sampled at once.
+    def default_neighbourhoods_at_once(self, task: Task, neighbourhoods: int) -> int:
+        """Return how many of all `neighbourhoods` are sampled at once.
 
         Small rounds build upon each other's improvements; large ones fill a GPU.
         """
         if self.neighbourhoods_at_once:
             return self.neighbourhoods_at_once
-        return ways if task.device.type == "cuda" else TUNING.neighbourhoods_at_once_cpu
+        return neighbourhoods if task.device.type == "cuda" else TUNING.neighbourhoods_at_once_cpu
 
 
 def value_or_one(setting: float | None) -> float:
@@ -511,7 +529,7 @@ def finish_allowance(task: Task) -> float:
 
 
 def latents_tried(task: Task) -> Int[Tensor, "1"]:
-    """Return the number of latents tried so far, which continues the noise.
+    """Return the number of latents tried so far, which selects the next random numbers.
 
     The tensor is filled on the device: a copy would make the host wait.
     """
@@ -530,7 +548,7 @@ def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tens
 def random_views(task: Task, elite_set: EliteSet) -> EliteSet:
     """Return plans in random views, such as tours from random cities in random directions.
 
-    A plan that is learnt from several views teaches what holds in all of them. The domain says
+    Tables that learn a plan from several views learn what holds in all of them. The domain says
     whether that helps.
     """
     if not task.domain.search.learns_from_views:
@@ -555,7 +573,7 @@ def random_views(task: Task, elite_set: EliteSet) -> EliteSet:
 def cut_neighbourhoods(
     task: Task, elite_set: EliteSet, uniforms: Float[Tensor, "R A M 2"]
 ) -> Prefixes:
-    """Cut a neighbourhood out of each plan in A ways, the first way of all plans first.
+    """Cut A neighbourhoods out of each plan: the first of all plans, then the second, and so on.
 
     Neighbourhoods of about the same size are side by side, to share a GPU's tile.
     """
@@ -571,20 +589,20 @@ def cut_neighbourhoods(
         by_size.transpose(1, 2).flatten(0, 1),
     )
 
-    def ways_first(x: Tensor) -> Tensor:
+    def neighbourhoods_first(x: Tensor) -> Tensor:
         by_plan = x.unflatten(0, (rows, plans))
-        by_way = by_plan.transpose(1, 2)
-        return by_way.flatten(1, 2)
+        by_neighbourhood = by_plan.transpose(1, 2)
+        return by_neighbourhood.flatten(1, 2)
 
-    return prefixes.map(ways_first)
+    return prefixes.map(neighbourhoods_first)
 
 
 def group_by_plan(
-    task: Task, x: Shaped[Tensor, "R C *rest"], ways: int, plans: int
+    task: Task, x: Shaped[Tensor, "R C *rest"], neighbourhoods: int, plans: int
 ) -> Shaped[Tensor, "B M c *rest"]:
-    """Group completions by the plan they were made of: all copies, ways and samples of it."""
+    """Group samples by their plan: those of all its copies and `neighbourhoods` together."""
     copies = (task.count, task.copies)
-    by_way = x.unflatten(1, (ways, plans, -1))
-    by_copy = by_way.unflatten(0, copies)  # [B, copies, A, M, samples]
+    by_neighbourhood = x.unflatten(1, (neighbourhoods, plans, -1))
+    by_copy = by_neighbourhood.unflatten(0, copies)  # [B, copies, A, M, samples]
     by_plan = by_copy.movedim(3, 1)
     return by_plan.flatten(2, 4)
