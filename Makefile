@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check golden format bench
+.PHONY: setup demo test check golden format bench gpu-check
 
 setup: $(READY)
 
@@ -34,6 +34,10 @@ golden: $(READY)
 bench: $(READY)
 	$(BIN)/rhumb bench suites/quick.toml --device cpu
 	$(BIN)/rhumb report results/quick.jsonl
+
+# Parity and rates of all kernels, on a machine with an NVIDIA GPU: three minutes.
+gpu-check: $(READY)
+	$(BIN)/python tools/gpu_check.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

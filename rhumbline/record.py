@@ -84,5 +84,7 @@ def gather_rollouts(x: Tensor, rollouts: Tensor) -> Tensor:
     """Return some rollouts [B, r] of each row of a tensor [B, R, ...]."""
     rest = x.shape[2:]
     ones = [1] * len(rest)
-    index = rollouts.view(*rollouts.shape, *ones)
-    return x.gather(1, index.expand(-1, -1, *rest))
+    shape = (*rollouts.shape, *ones)
+    index = rollouts.view(shape)
+    index = index.expand(-1, -1, *rest)
+    return x.gather(1, index)

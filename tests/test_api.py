@@ -12,6 +12,7 @@ import torch
 
 from rhumbline import checkpoint, kernels, pipeline
 from rhumbline.api import solve
+from rhumbline.decoding import ENGINES
 from rhumbline.errors import CheckpointError, InputError, MissingExtra
 from rhumbline.formats.tsplib import read_tsp
 from rhumbline.inputs import instances_from
@@ -337,14 +338,14 @@ def test_the_largest_instance_is_tried_first(policy, monkeypatch, sizes) -> None
     """In any order, an engine that the larger instance does not support is refused before the first
     is encoded.
     """
-    monkeypatch.setattr(kernels, "resolve", refuse_more_than_5)
+    monkeypatch.setattr(tasks, "choose_engine", refuse_more_than_5)
     instances = random_tsp(*sizes)
     device = torch.device("cpu")
     with pytest.raises(MissingExtra, match="6 are too many"):
         next(pipeline.make_tasks(instances, {"tsp": policy}, seed=0, device=device, engine="fused"))
 
 
-def refuse_more_than_5(engine, problem, device, nodes, architecture):
-    if nodes > 5:
-        raise MissingExtra(f"{nodes} are too many")
-    return "torch"
+def refuse_more_than_5(wanted, ask):
+    if ask.nodes > 5:
+        raise MissingExtra(f"{ask.nodes} are too many")
+    return ENGINES["torch"]

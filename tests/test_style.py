@@ -28,7 +28,7 @@ MANY_OPTIONS = {
     "rhumbline/cli/commands/bench.py": {"bench_command"},
     "rhumbline/cli/commands/sample.py": {"sample_command"},
     "rhumbline/cli/commands/solve.py": {"solve_command"},
-    "rhumbline/decoding/engines/__init__.py": {"complete"},
+    "rhumbline/decoding/completion.py": {"complete"},
     "rhumbline/decoding/rollouts.py": {"rollout", "rollout_by_member"},
     "rhumbline/decoding/scoring.py": {"log_prob", "score_by_member"},
     "rhumbline/pipeline.py": {"make_tasks"},

@@ -3,7 +3,8 @@
 Plain torch over the Problem and Policy protocols is the definition. The fused kernels optimise it.
 """
 
-from rhumbline.decoding.engines import complete, next_logits
+from rhumbline.decoding.completion import complete, next_logits
+from rhumbline.decoding.engines import ENGINES, Ask, Engine, choose_engine
 from rhumbline.decoding.request import (
     BELOW_ONE,
     EngineName,
@@ -18,11 +19,15 @@ from rhumbline.decoding.scoring import log_prob, unmark_actions
 __all__ = [
     "BELOW_ONE",
     "CHUNK_ELEMENTS",
+    "ENGINES",
+    "Ask",
+    "Engine",
     "EngineName",
     "Prefixes",
     "RolloutRequest",
     "Rollouts",
     "choose",
+    "choose_engine",
     "complete",
     "log_prob",
     "next_logits",

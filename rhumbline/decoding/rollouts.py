@@ -8,7 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rhumbline import kernels
-from rhumbline.decoding.engines import choose_constructor
+from rhumbline.decoding import engines
+from rhumbline.decoding.engines import Engine
 from rhumbline.decoding.request import EngineName, RolloutRequest, Rollouts
 from rhumbline.errors import InputError
 from rhumbline.policies import Policy
@@ -37,7 +38,7 @@ def rollout(
     temperature: float = 1.0,
     memory: Any = None,
     chunk: int | None = None,
-    engine: EngineName = "auto",
+    engine: EngineName | Engine = "auto",
     mark: float = 0.0,
 ) -> Rollouts:
     """Construct one solution for each instance, latent and start.
@@ -67,14 +68,16 @@ def rollout(
         return rollout_by_member(
             problem, policy, batch, latents, starts, memory, attempt=attempt, **options
         )
-    construct = choose_constructor(engine, problem, policy, batch, memory)
+    if isinstance(engine, str):
+        ask = engines.make_ask(problem, policy, batch, memory)
+        engine = engines.choose_engine(engine, ask)
     request = RolloutRequest(
         problem, policy, batch, memory, latents, starts, seed, attempt, temperature, mark=mark
     )
     if not chunk:
         footprint = policy.footprint(problem.action_count(batch), horizon)
         chunk = max(1, CHUNK_ELEMENTS[device] // footprint)
-    parts = construct_chunks(request, construct, chunk)
+    parts = construct_chunks(request, engine.rollout, chunk)
     return gather_parts(parts, *latents.shape[:2])
 
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rhumbline import kernels
-from rhumbline.decoding.engines import engine_for_layer
+from rhumbline.decoding import engines
+from rhumbline.decoding.engines import ENGINES, Engine, has_layer, require_engine
 from rhumbline.decoding.request import EngineName
 from rhumbline.policies import Policy
 from rhumbline.policies.attention.pointer import CLIP
@@ -24,7 +24,7 @@ def log_prob(
     actions: Int[Tensor, "B R T"],
     *,
     memory: Any = None,
-    engine: EngineName = "auto",
+    engine: EngineName | Engine = "auto",
     certain: float = 1.0,
 ) -> Float[Tensor, "B R"]:
     """Compute the log-probability at temperature 1 of given action sequences, with gradients.
@@ -45,20 +45,21 @@ def log_prob(
     skip = None
     if certain < 1.0:
         actions, skip = unmark_actions(actions)
-    width = problem.action_count(batch)
-    has_layer = getattr(memory, "layer", None) is not None
-    engine = engine_for_layer(engine, memory, actions.device, width)
-    resolved = kernels.resolve_log_prob(
-        engine, problem.name, actions.device, width, policy.architecture
-    )
-    if resolved == "fused" and not has_layer:
+    chosen = engine
+    if isinstance(chosen, str):
+        ask = engines.make_ask(problem, policy, batch, memory, gradients=True)
+        chosen = engines.choose_engine(chosen, ask)
+    has_kernels = chosen is ENGINES["triton"]
+    if has_kernels and not has_layer(memory):
         bias = policy.condition(memory, latents)
         return triton_log_prob(batch, memory, bias, actions, certain, skip)
-    if resolved == "fused":
+    if has_kernels:
         reason = why_not_layer_alone(memory, latents, certain)
-        if kernels.fused_unless(engine, reason) == "fused":
+        if reason is None:
             bias = policy.condition(memory, latents)
             return layer_log_prob(problem, policy, batch, memory, bias, actions)
+        if engine == "fused":
+            require_engine(reason)
     decisions = torch_log_prob(problem, policy, batch, latents, actions, memory)
     if skip is not None:
         is_certain = decisions >= math.log(certain)

@@ -27,8 +27,8 @@ DOMAINS: Registry["Domain"] = Registry(
 )
 
 
-# Problems with a CPU kernel that may have to be compiled, by the suffix of their files.
-COMPILED_SUFFIXES = {".tsp": "tsp", ".vrp": "cvrp"}
+# CPU kernels that may have to be compiled, by the suffix of the files that need them.
+COMPILED_SUFFIXES = {".tsp": "tours", ".vrp": "routes"}
 
 
 def find_policy_family(name: str) -> tuple["Domain", "PolicyFamily"]:

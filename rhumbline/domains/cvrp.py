@@ -45,7 +45,7 @@ CVRP_DOMAIN = Domain(
     ),
     from_python=cvrp_from_python,
     weights="cvrp",
-    plans=PlanTools(route_edges, encode_routes, route_polisher, polish_kernel="cvrp"),
+    plans=PlanTools(route_edges, encode_routes, route_polisher, polish_kernel="route moves"),
     neighbourhoods=route_prefixes,
     recombines_routes=True,
     plain_cost=CVRPBatch.without_surcharge,

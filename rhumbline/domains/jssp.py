@@ -46,7 +46,9 @@ JSSP_DOMAIN = Domain(
     ),
     from_python=jssp_from_python,
     weights="jssp",
-    plans=PlanTools(schedule_edges, encode_schedule, schedule_polisher, polish_kernel="jssp"),
+    plans=PlanTools(
+        schedule_edges, encode_schedule, schedule_polisher, polish_kernel="schedule moves"
+    ),
     improver="tabu",
     search=SearchDefaults(
         strategy="sampling-elite",

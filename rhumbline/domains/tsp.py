@@ -42,7 +42,7 @@ TSP_DOMAIN = Domain(
     ),
     from_python=tsp_from_python,
     weights="tsp",
-    plans=PlanTools(tour_edges, encode_tour, tour_polisher, polish_kernel="tsp"),
+    plans=PlanTools(tour_edges, encode_tour, tour_polisher, polish_kernel="tour moves"),
     neighbourhoods=tour_prefixes,
     improver="ils",
     search=SearchDefaults(

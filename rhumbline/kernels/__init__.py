@@ -1,7 +1,7 @@
 """Kernels of the fused engines. They read tensors, and know neither problems nor policies.
 
-This module decides which engine serves which problem on which device. `why_not` gives the reason
-if the fused engine cannot.
+This module holds the limits of the kernels, and says why a machine or a policy does not suit them.
+Which engine serves which rules is decided in `rhumbline.decoding.engines`.
 """
 
 import gc
@@ -11,76 +11,53 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rhumbline.errors import MissingExtra
 
 if TYPE_CHECKING:  # `precompile` is for processes that have not imported torch yet
     import torch
 
-ResolvedEngine = Literal["torch", "fused"]
-
 MAX_TILE_NODES = 256  # that one tile of the GPU kernels holds: limit of scoring and of the encoder
 MAX_STREAM_NODES = 1024  # of rollouts with larger tables, which are read part by part
 HEADS = 8  # of the policies that the rollout kernels are made for
 HEAD_WIDTH = 16
-GPU_PROBLEMS = ("tsp", "cvrp")
-CPU_PROBLEMS = ("tsp", "cvrp")
 SHOP_WIDTHS = (32, 64, 128)  # of the policies that the kernel for job shops can hold
-# Fused on a GPU may mean the steps of plain torch in a CUDA graph, for any size.
-CUDA_GRAPH_PROBLEMS = ("jssp", "jssp-machines")
-# Those of them for which `auto` takes the graph: measured to be equal and faster on a GPU.
-AUTO_CUDA_GRAPH_PROBLEMS: tuple[str, ...] = ("jssp",)
 
 
-def why_not(
-    problem: str,
-    device: "torch.device",
-    nodes: int,
-    architecture: Any = None,
-    largest: int = MAX_STREAM_NODES,
+def why_not_triton(nodes: int, largest: int = MAX_STREAM_NODES) -> str | None:
+    """Return why kernels of a GPU cannot serve instances of a size, or None if they can."""
+    if find_spec("triton") is None:
+        return "the fused engine needs Triton, which is not installed"
+    if nodes > largest:
+        return f"the fused engine takes up to {largest} nodes, and there are {nodes}"
+    return None
+
+
+def why_not_compiled(
+    device: "torch.device", nodes: int, largest: int = MAX_STREAM_NODES
 ) -> str | None:
-    """Return why fused rollouts cannot serve, or None if they can.
-
-    Without an architecture, the default one is meant.
-    """
-    reason = why_not_supported(problem, device, nodes, architecture, largest)
-    if reason is not None or device.type == "cuda":
-        return reason
+    """Return why kernels cannot run on a device, or None if they can; on a CPU any size will do."""
+    if device.type == "cuda":
+        return why_not_triton(nodes, largest)
     return why_not_numba()
 
 
-def why_not_supported(
-    problem: str,
-    device: "torch.device",
-    nodes: int,
-    architecture: Any,
-    largest: int = MAX_STREAM_NODES,
-) -> str | None:
-    """Return why the problem, the device or the policy does not suit fused rollouts, or None.
+def why_not_heads(architecture: Any) -> str | None:
+    """Return why a policy does not suit the kernels for tours and routes, or None if it does.
 
-    Whether numba works is a question of its own, which takes longer to answer.
+    Without an architecture, the default one is meant.
     """
-    on_cuda = device.type == "cuda"
-    if on_cuda and problem in CUDA_GRAPH_PROBLEMS:
-        return None
-    if problem not in (GPU_PROBLEMS if on_cuda else CPU_PROBLEMS):
-        place = "" if on_cuda else " on a CPU"
-        return f"there is no fused kernel for {problem}{place}"
-    if on_cuda and find_spec("triton") is None:
-        return "the fused engine needs Triton, which is not installed"
-    if on_cuda and nodes > largest:
-        return f"the fused engine takes up to {largest} nodes, and there are {nodes}"
     if architecture is None:
         return None
     heads = architecture.heads
     width = architecture.width
-    if (heads, width) != (HEADS, HEADS * HEAD_WIDTH):
-        return (
-            f"the fused engine takes policies with {HEADS} heads of width {HEAD_WIDTH}, "
-            f"and this one has {heads} of {width // heads}"
-        )
-    return None
+    if (heads, width) == (HEADS, HEADS * HEAD_WIDTH):
+        return None
+    return (
+        f"the fused engine takes policies with {HEADS} heads of width {HEAD_WIDTH}, "
+        f"and this one has {heads} of {width // heads}"
+    )
 
 
 def why_not_job_shop(architecture: Any) -> str | None:
@@ -167,58 +144,8 @@ def require_numba(what: str) -> None:
         raise MissingExtra(f"{what} needs numba, which is installed but fails: {reason}") from error
 
 
-def resolve(
-    engine: str, problem: str, device: "torch.device", nodes: int, architecture: Any = None
-) -> ResolvedEngine:
-    """Return the engine that constructs rollouts.
-
-    Asking for `fused` where it cannot run is an error, never a fallback.
-    """
-    if engine == "torch":
-        return "torch"
-    only_by_name = problem in CUDA_GRAPH_PROBLEMS and problem not in AUTO_CUDA_GRAPH_PROBLEMS
-    if engine == "auto" and only_by_name:
-        return "torch"
-    reason = why_not_supported(problem, device, nodes, architecture)
-    if reason is None and device.type != "cuda":
-        reason = why_not_numba()
-        if reason and engine == "auto":
-            note_once(f"engine auto takes plain torch, which is several times slower: {reason}")
-    return fused_unless(engine, reason)
-
-
 @cache
 def note_once(line: str) -> None:
     """Print a note on stderr, once in the life of the process."""
     note = f"note: {line}"
     print(note, file=sys.stderr, flush=True)
-
-
-def resolve_log_prob(
-    engine: str, problem: str, device: "torch.device", nodes: int, architecture: Any = None
-) -> ResolvedEngine:
-    """Return the engine that scores actions.
-
-    Fused scoring exists on a GPU only, for the nodes that one tile of the rollout kernels holds.
-    """
-    if engine == "torch":
-        return "torch"
-    if device.type != "cuda":
-        reason = "fused scoring needs an NVIDIA GPU with Triton, and this runs on the CPU"
-        return fused_unless(engine, reason)
-    if problem in CUDA_GRAPH_PROBLEMS:
-        return fused_unless(engine, f"there is no fused scoring for {problem}")
-    reason = why_not(problem, device, nodes, architecture, MAX_TILE_NODES)
-    return fused_unless(engine, reason)
-
-
-def fused_unless(engine: str, reason: str | None) -> ResolvedEngine:
-    """Return "fused", or "torch" if there is a reason against it.
-
-    Raises `MissingExtra` with the reason if the fused engine was asked for by name.
-    """
-    if not reason:
-        return "fused"
-    if engine == "fused":
-        raise MissingExtra(f"{reason}. Use engine torch (or auto)")
-    return "torch"

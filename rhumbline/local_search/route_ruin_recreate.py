@@ -52,7 +52,7 @@ def prepare() -> None:
     kernels.require_numba("ruin")
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
-    local_moves.load_kernel("cvrp ruin")
+    local_moves.load_kernel("route ruin")
 
 
 def improve(
@@ -96,7 +96,7 @@ class Annealing:
 
         self.stopped = stopped
         self.report = report
-        self.kernel = local_moves.load_kernel("cvrp ruin")
+        self.kernel = local_moves.load_kernel("route ruin")
         routes = [route for route in plan.routes if route]
         size = instance.size
         self.distance = np.ascontiguousarray(instance.distances, dtype=np.float64)

@@ -50,7 +50,7 @@ def prepare() -> None:
     kernels.require_numba("tabu")
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
-    local_moves.load_kernel("jssp tabu")
+    local_moves.load_kernel("schedule tabu")
 
 
 def improve(
@@ -83,7 +83,7 @@ class ShopTables:
 
         duration, *neighbours = local_moves.flatten_jobs(instance.durations)
         self.orders = local_moves.machine_orders
-        self.ban = schedule_tabu.LEAST_BAN + instance.job_count // instance.machine_count
+        self.ban = schedule_tabu.MIN_TENURE + instance.job_count // instance.machine_count
         self.size = len(duration)
         self.duration = duration
         self.machine = np.concatenate(instance.machines).astype(np.int64)
@@ -129,7 +129,7 @@ class TabuWalk:
 
         self.shop = shop
         self.random = random
-        self.kernel = local_moves.load_kernel("jssp tabu")
+        self.kernel = local_moves.load_kernel("schedule tabu")
         self.links = shop.machine_neighbours(start)
         length = shop.size + 1
         long = np.zeros((4, length), np.int64)
@@ -138,7 +138,7 @@ class TabuWalk:
         self.scratch = (*np.zeros((4, length), np.uint32), long[3])
         # The move until which an operation must not come before another of its machine again.
         self.until = np.zeros((shop.size, int(shop.slot.max()) + 1), np.int64)
-        self.state = np.array([schedule_tabu.ENDLESS, 0, 0])
+        self.state = np.array([schedule_tabu.INFINITE_TIME, 0, 0])
         self.kernel_module = schedule_tabu
 
     def run_moves(self, moves: int) -> bool:
@@ -164,7 +164,7 @@ class TabuWalk:
     @property
     def makespan(self) -> int:
         """The makespan of the best schedule so far."""
-        return int(self.state[self.kernel_module.BEST])
+        return int(self.state[self.kernel_module.BEST_MAKESPAN])
 
     @property
     def starts(self) -> np.ndarray:
@@ -174,7 +174,7 @@ class TabuWalk:
     @property
     def idle(self) -> int:
         """The number of moves since the best schedule was found."""
-        return int(self.state[self.kernel_module.IDLE])
+        return int(self.state[self.kernel_module.IDLE_MOVES])
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ def prepare() -> None:
     kernels.require_numba("ils")
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
-    local_moves.load_kernel("tsp")
-    local_moves.load_kernel("tsp kicks")
+    local_moves.load_kernel("tour moves")
+    local_moves.load_kernel("tour kicks")
 
 
 def improve(

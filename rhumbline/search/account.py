@@ -25,12 +25,23 @@ class Account:
     """
 
     attempts: int = 0
+    spare_trajectories: int = 0  # of each instance: paid for and not made
     limit: int | None = None  # of attempts
+    start_time: float = 0.0
     deadline: float | None = None
     best: Tensor | None = None  # [B] costs of the incumbents
     actions: Tensor | None = None  # [B, T]
     diverse_set: DiverseSet | None = None  # of the best different plans, if they are wanted
     warm: Sequence[Plan | None] = ()  # a plan to start from for each instance, or None
+
+    @property
+    def spent_share(self) -> float:
+        """The share of the budget that is spent, by attempts or time, whichever is larger."""
+        by_attempts = self.attempts / self.limit if self.limit else 0.0
+        if self.deadline is None:
+            return by_attempts
+        seconds = time.monotonic() - self.start_time
+        return max(by_attempts, seconds / (self.deadline - self.start_time))
 
     @property
     def is_late(self) -> bool:
@@ -46,6 +57,11 @@ class Account:
             return math.inf
         return max(0.0, self.deadline - time.monotonic())
 
+    def check_deadline(self) -> None:
+        """Raise `Spent` if time is up."""
+        if self.is_late:
+            raise Spent
+
     def allowed(self, wanted: int) -> int:
         """Return how many of the wanted attempts the budget still allows; raise `Spent` if none.
 
@@ -57,6 +73,26 @@ class Account:
         if (self.is_late and self.attempts > 0) or left <= 0:
             raise Spent
         return left
+
+    def affordable(self, wanted: int, trajectories: int, per_attempt: int) -> int:
+        """Return how many of `wanted` things the budget still allows.
+
+        Each of them takes some trajectories of every instance, an attempt has `per_attempt`.
+        """
+        missing = wanted * trajectories - self.spare_trajectories
+        attempts = -(-missing // per_attempt)
+        if attempts <= 0:
+            self.check_deadline()
+        allowed = self.allowed(attempts) if attempts > 0 else 0
+        paid = self.spare_trajectories + allowed * per_attempt
+        return min(wanted, paid // trajectories)
+
+    def pay(self, trajectories: int, per_attempt: int) -> int:
+        """Pay in whole attempts, and return how many; what is left over is used next."""
+        missing = trajectories - self.spare_trajectories
+        attempts = max(0, -(-missing // per_attempt))
+        self.spare_trajectories += attempts * per_attempt - trajectories
+        return attempts
 
     def enter(self, rolled: Rollouts, attempts: int) -> None:
         """Count attempts and keep the cheapest solution of each instance."""

@@ -159,7 +159,7 @@ def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[P
 def start_clock(task: Task, budget: Budget) -> float:
     """Set the limits of the task; return the time from which its seconds count."""
     start_time = time.monotonic()
-    task.start_time = start_time
+    task.account.start_time = start_time
     task.account.limit = budget.attempts
     task.account.deadline = start_time + budget.seconds if budget.seconds else None
     return start_time
@@ -167,7 +167,7 @@ def start_clock(task: Task, budget: Budget) -> float:
 
 def spending(task: Task) -> tuple[int, int]:
     """Return what a step changes if it tries anything: attempts and trajectories left over."""
-    return task.account.attempts, task.spare_trajectories
+    return task.account.attempts, task.account.spare_trajectories
 
 
 def displayed_cost(task: Task, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:

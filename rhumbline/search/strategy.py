@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rhumbline import kernels
 from rhumbline.decoding import EngineName, Rollouts
+from rhumbline.decoding.engines import require_engine
 from rhumbline.domain import Domain
 from rhumbline.errors import InputError
 from rhumbline.policies import AdjustablePolicy, Members, Policy
@@ -182,7 +183,11 @@ def engine_for(
     if strategy is None or not as_strategy(strategy).needs.layer:
         return engine
     reason = kernels.why_not_layer(device, nodes)
-    return kernels.fused_unless(engine, reason) if reason else engine
+    if reason is None:
+        return engine
+    if engine == "fused":
+        require_engine(reason)
+    return "torch"
 
 
 # --- checks

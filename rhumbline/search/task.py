@@ -11,8 +11,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rhumbline import kernels, noise
-from rhumbline.decoding import EngineName, Prefixes, Rollouts, complete, log_prob, rollout
+from rhumbline import noise
+from rhumbline.decoding import (
+    Ask,
+    Engine,
+    EngineName,
+    Prefixes,
+    Rollouts,
+    choose_engine,
+    complete,
+    log_prob,
+    rollout,
+)
+from rhumbline.decoding.engines import has_layer
 from rhumbline.domain import Domain, PlanTools
 from rhumbline.domains import domain_of, plan_tools
 from rhumbline.errors import InputError
@@ -23,6 +34,9 @@ from rhumbline.search.account import Account, Spent
 from rhumbline.search.overrides import Overrides, concatenate_rollouts, starts_of_latents
 from rhumbline.search.pacing import Pacer
 from rhumbline.search.plan_sets.similarity import pad_actions
+
+# The name that the user gave, and whether there is a residual layer, prefixes, gradients.
+EngineUse = tuple[str, bool, bool, bool]
 
 
 @dataclass
@@ -41,13 +55,12 @@ class Task:
     memory: Any
     starts: Int[Tensor, "R S"]
     seed: int
-    engine: EngineName
+    engine: EngineName  # the wish; `engine_to_use` returns the engine
     account: Account = field(default_factory=Account)
     copies: int = 1
-    start_time: float = 0.0
-    spare_trajectories: int = 0  # of each instance: paid for and not made
     max_scored_sequences: float = math.inf  # whose scores fit into device memory, once it was full
     tried_count: int = 0  # latents of each instance so far, which number the noise
+    engines: dict[EngineUse, Engine] = field(default_factory=dict[EngineUse, Engine])  # chosen
 
     @property
     def count(self) -> int:
@@ -77,22 +90,44 @@ class Task:
 
     @property
     def resolved_engine(self) -> str:
-        """The engine that "auto" stands for here."""
-        problem = self.problem
-        size = problem.action_count(self.batch)
-        architecture = self.policy.architecture
-        return kernels.resolve(self.engine, problem.name, self.device, size, architecture)
+        """The engine that "auto" stands for here, in the words of `--engine`."""
+        return "fused" if self.engine_to_use().fused else "torch"
+
+    def engine_to_use(
+        self, memory: Any = None, *, prefixes: bool = False, gradients: bool = False
+    ) -> Engine:
+        """Return the engine for rollouts, completions or scores with some tables.
+
+        Each is chosen once per task. A fused engine that was asked for by name is needed for
+        rollouts only: scores that have no kernels take torch.
+        """
+        wanted: str = self.engine
+        if gradients and wanted != "torch":
+            wanted = "auto"
+        layer = has_layer(self.memory if memory is None else memory)
+        use = (wanted, layer, prefixes, gradients)
+        if use not in self.engines:
+            ask = Ask(
+                self.problem,
+                self.device,
+                self.problem.action_count(self.batch),
+                self.policy.architecture,
+                layer=layer,
+                prefixes=prefixes,
+                gradients=gradients,
+            )
+            self.engines[use] = choose_engine(wanted, ask)
+        return self.engines[use]
 
     @property
     def spent_share(self) -> float:
         """The share of the budget that is spent, by attempts or time, whichever is larger."""
-        limit = self.account.limit
-        deadline = self.account.deadline
-        by_attempts = self.account.attempts / limit if limit else 0.0
-        if deadline is None:
-            return by_attempts
-        seconds = time.monotonic() - self.start_time
-        return max(by_attempts, seconds / (deadline - self.start_time))
+        return self.account.spent_share
+
+    @property
+    def start_time(self) -> float:
+        """When the clock of the search was started."""
+        return self.account.start_time
 
     @property
     def incumbents(self) -> Int[Tensor, "B T"]:
@@ -103,7 +138,6 @@ class Task:
     def forget(self) -> None:
         """Reset the account, so that a search that follows sees the noise of the first one."""
         self.account = Account()
-        self.spare_trajectories = 0
         self.tried_count = 0
 
     def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
@@ -242,11 +276,6 @@ class Task:
 
         It makes no solutions and costs no attempts.
         """
-        engine = self.engine if self.device.type == "cuda" else "torch"  # no CPU kernel for scores
-        size = self.problem.action_count(self.batch)
-        too_large = size > kernels.MAX_TILE_NODES
-        if engine == "fused" and (self.problem.name in kernels.CUDA_GRAPH_PROBLEMS or too_large):
-            engine = "auto"  # rollouts of such instances have kernels, scores have none
         return log_prob(
             self.problem,
             self.policy,
@@ -254,7 +283,7 @@ class Task:
             latents,
             actions,
             memory=memory,
-            engine=engine,
+            engine=self.engine_to_use(memory, gradients=True),
         )
 
     def check_latents(self, latents: Tensor, rows: int) -> None:
@@ -273,8 +302,7 @@ class Task:
 
     def check_deadline(self) -> None:
         """Raise `Spent` if time is up: between parts of long work that makes no solutions."""
-        if self.account.is_late:
-            raise Spent
+        self.account.check_deadline()
 
     # --- pacing
 
@@ -310,13 +338,7 @@ class Task:
         `trajectories` is what each of them takes, of every instance.
         """
         per_attempt = self.starts.shape[1]
-        missing = wanted * trajectories - self.spare_trajectories
-        attempts = -(-missing // per_attempt)
-        if attempts <= 0:
-            self.check_deadline()
-        allowed = self.account.allowed(attempts) if attempts > 0 else 0
-        paid = self.spare_trajectories + allowed * per_attempt
-        return min(wanted, paid // trajectories)
+        return self.account.affordable(wanted, trajectories, per_attempt)
 
     def _filled(self, made: int, wanted: int) -> int:
         """Return how many to build where `made` are paid for; the others are thrown away.
@@ -327,11 +349,9 @@ class Task:
         return wanted if self.device.type == "cuda" else made
 
     def _record(self, rolled: Rollouts, trajectories: int) -> None:
-        """Keep what is good and pay in whole attempts; what an attempt leaves over is used next."""
+        """Keep what is good and pay for it."""
         per_attempt = self.starts.shape[1]
-        missing = trajectories - self.spare_trajectories
-        attempts = max(0, -(-missing // per_attempt))
-        self.spare_trajectories += attempts * per_attempt - trajectories
+        attempts = self.account.pay(trajectories, per_attempt)
         shape = (self.count, -1)
 
         def merge_copies(x: Tensor) -> Tensor:
@@ -403,7 +423,7 @@ class Task:
             memory=memory,
             seed=self.seed,
             temperature=temperature,
-            engine=self.engine,
+            engine=self.engine_to_use(memory),
         )
         if starts.ndim == 2:
             return roll(latents, starts, attempt=number)
@@ -420,6 +440,7 @@ class Task:
         It takes the prefixes, how many samples to make of each, and the number of the first
         attempt, which selects the noise.
         """
+        engine = self.engine_to_use(memory, prefixes=True)
 
         def complete_piece(
             given: Prefixes, each: int, attempt: int, rows: Tensor | None = None
@@ -440,7 +461,7 @@ class Task:
                 repeated,
                 tables,
                 seed=self.seed,
-                engine=self.engine,
+                engine=engine,
                 temperature=temperature,
                 attempt=attempt,
                 samples=each if temperature else 0,
@@ -493,12 +514,14 @@ def make_task(
     device = device or torch.device("cpu")
     batch = symmetric_copies(problem.collate(instances), augment).to(device)
     size = problem.action_count(batch)
-    kernels.resolve(engine, problem.name, device, size, policy.architecture)
+    chosen = choose_engine(engine, Ask(problem, device, size, policy.architecture))
     policy = policy.to(device)
     with torch.no_grad():
         memory = policy.encode(batch)
     starts = problem.starts(batch)
-    return Task(problem, policy, instances, batch, memory, starts, seed, engine, copies=augment)
+    task = Task(problem, policy, instances, batch, memory, starts, seed, engine, copies=augment)
+    task.engines[engine, False, False, False] = chosen
+    return task
 
 
 def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from rhumbline import kernels
-from rhumbline.decoding import Prefixes, Rollouts, complete, log_prob, rollout
+from rhumbline.decoding import Ask, Prefixes, Rollouts, choose_engine, complete, log_prob, rollout
+from rhumbline.decoding.engines import why_not_fused
 from rhumbline.errors import RhumbError
 from rhumbline.policies.attention.encoder import limit_attention_ranges
 from rhumbline.policies.attention.pointer import PointerDecoder
@@ -118,13 +118,7 @@ class Trainer:
 
     def require_kernels(self) -> None:
         """Refuse to record a step that plain torch would run: it reads back from the device."""
-        kernels.resolve_log_prob(
-            "fused",
-            self.config.problem,
-            self.device,
-            self.source.max_action_count,
-            self.policy.architecture,
-        )
+        choose_engine("fused", self.ask_for_scores())
 
     def uses_attention_kernel(self) -> bool:
         """Return whether our attention kernel serves: on a GPU, in bfloat16, for routing."""
@@ -133,14 +127,13 @@ class Trainer:
         is_wanted = config.attention == "auto" and config.autocast and has_attention
         if not is_wanted or self.device.type != "cuda":
             return False
-        reason = kernels.why_not(
-            config.problem,
-            self.device,
-            self.source.max_action_count,
-            self.policy.architecture,
-            kernels.MAX_TILE_NODES,
-        )
-        return reason is None
+        return why_not_fused(self.ask_for_scores()) is None
+
+    def ask_for_scores(self) -> Ask:
+        """Describe the scores of the largest instances, for the choice of kernels."""
+        size = self.source.max_action_count
+        architecture = self.policy.architecture
+        return Ask(self.problem, self.device, size, architecture, gradients=True)
 
     def mini_step_index(self, mini: int) -> int:
         """Return the number of one of this update's mini-steps, counted from the first update."""

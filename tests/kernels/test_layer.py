@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from asking import chosen
 
 from rhumbline import kernels
-from rhumbline.decoding import complete, log_prob, rollout, scoring
-from rhumbline.decoding.engines import engine_for_layer
+from rhumbline.decoding import complete, engines, log_prob, rollout, scoring
 from rhumbline.decoding.request import Prefixes
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels.triton.rollout import launch as triton_rollout
@@ -167,8 +167,7 @@ def test_log_prob_applies_the_layer(case, monkeypatch) -> None:
         problem, policy, batch, latents, starts, seed=SEED, engine="torch"
     ).actions.flatten(1, 2)
     expected = log_prob(problem, policy, batch, latents, actions, memory=memory, engine="torch")
-    monkeypatch.setattr(kernels, "why_not_layer", lambda *_: None)
-    monkeypatch.setattr(kernels, "resolve_log_prob", lambda *_: "fused")
+    monkeypatch.setattr(engines, "choose_engine", lambda *_: engines.ENGINES["triton"])
     assert torch.allclose(
         log_prob(problem, policy, batch, latents, actions, memory=memory, engine="fused"),
         expected,
@@ -189,8 +188,7 @@ def test_other_gradients_need_plain_torch(case, monkeypatch, asked: str) -> None
     options = {"memory": memory, "certain": 0.9 if asked == "certain" else 1.0}
     wanted = latents.clone().requires_grad_(asked == "gradient")
     expected = log_prob(problem, policy, batch, wanted, actions, engine="torch", **options)
-    monkeypatch.setattr(kernels, "why_not_layer", lambda *_: None)
-    monkeypatch.setattr(kernels, "resolve_log_prob", lambda *_: "fused")
+    monkeypatch.setattr(engines, "choose_engine", lambda *_: engines.ENGINES["triton"])
     assert torch.equal(
         log_prob(problem, policy, batch, wanted, actions, engine="auto", **options), expected
     )
@@ -276,10 +274,15 @@ def test_engines_that_support_layers(case) -> None:
     Elsewhere `auto` takes plain torch, and fused is refused with the reason.
     """
     _, _, memory, bare = tables_with_layer(case, 4)
-    assert engine_for_layer("auto", bare, CPU, 4) == "auto"
-    assert engine_for_layer("fused", memory, CUDA, kernels.MAX_TILE_NODES) == "fused"
-    assert engine_for_layer("auto", memory, CUDA, kernels.MAX_TILE_NODES + 1) == "torch"
+    problem = case[0].name
+    largest = kernels.MAX_TILE_NODES
+    assert engines.has_layer(memory)
+    assert not engines.has_layer(bare)
+    assert chosen("fused", problem, CPU, 4) == "fused"
+    assert chosen("auto", problem, CPU, 4, layer=True) == "torch"
+    assert chosen("fused", problem, CUDA, largest, layer=True) == "fused"
+    assert chosen("auto", problem, CUDA, largest + 1, layer=True) == "torch"
     with pytest.raises(MissingExtra, match="up to 256 nodes, and there are 257"):
-        engine_for_layer("fused", memory, CUDA, kernels.MAX_TILE_NODES + 1)
+        chosen("fused", problem, CUDA, largest + 1, layer=True)
     with pytest.raises(MissingExtra, match="not linear"):
-        engine_for_layer("fused", memory, CPU, 4)
+        chosen("fused", problem, CPU, 4, layer=True)

@@ -370,6 +370,6 @@ def merge_orders(instance, orders) -> list[int] | None:
 
 def test_kernels_are_cached() -> None:
     """A kernel has a file in numba's cache, and is one object for all calls."""
-    made = local_moves.load_kernel("tsp")
-    assert made is local_moves.load_kernel("tsp")
+    made = local_moves.load_kernel("tour moves")
+    assert made is local_moves.load_kernel("tour moves")
     assert made._cache.cache_path

@@ -7,6 +7,7 @@ import torch
 
 from rhumbline import kernels
 from rhumbline.decoding import RolloutRequest, Rollouts, engines, rollout, rollouts
+from rhumbline.decoding.engines.plain_torch import construct_torch
 from rhumbline.errors import InputError
 from rhumbline.problems.tsp import TSP
 
@@ -98,8 +99,8 @@ def test_a_full_gpu_halves_the_chunk(make_batch, policy, monkeypatch, capsys) ->
     work, asked = work_of(make_batch, policy, 6, 4), []
     arguments = (TSP(), policy, work.batch, work.latents, work.starts)
     expected = rollout(*arguments, seed=1, memory=work.memory, engine="torch")
-    engine = limited(engines.construct_torch, 25, asked)
-    monkeypatch.setattr(rollouts, "choose_constructor", lambda *_: engine)
+    engine = limited(construct_torch, 25, asked)
+    monkeypatch.setattr(engines.ENGINES["torch"], "rollout", engine)
     found = rollout(*arguments, seed=1, memory=work.memory)
     # 6 instances x 4 latents x 5 starts; half of them; of a quarter, the whole instances: one
     assert asked == [120, 60, 20, 20, 20, 20, 20, 20]
@@ -116,8 +117,8 @@ def test_chunks_go_below_an_instance(make_batch, policy) -> None:
     own noise.
     """
     work, asked = work_of(make_batch, policy, 2, 4), []
-    expected = engines.construct_torch(work)
-    parts = rollouts.construct_chunks(work, limited(engines.construct_torch, 9, asked), 1000)
+    expected = construct_torch(work)
+    parts = rollouts.construct_chunks(work, limited(construct_torch, 9, asked), 1000)
     found = rollouts.gather_parts(parts, 2, 4)
     assert asked == [40, 20, 10, *[5] * 8]
     assert torch.equal(found.actions, expected.actions)
@@ -130,4 +131,4 @@ def test_a_gpu_that_is_far_too_small(make_batch, policy) -> None:
         InputError,
         match="5 rollouts of one instance need more memory than the GPU has left; use --de",
     ):
-        list(rollouts.construct_chunks(work, limited(engines.construct_torch, 4, []), 1000))
+        list(rollouts.construct_chunks(work, limited(construct_torch, 4, []), 1000))

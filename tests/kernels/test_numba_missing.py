@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from asking import chosen
 from typer.testing import CliRunner
 
 from rhumbline import kernels
@@ -62,9 +63,7 @@ def test_auto_says_once_that_it_takes_torch(capsys: pytest.CaptureFixture[str]) 
     """One line names the reason and the remedy, for all calls together; torch by name needs no
     note.
     """
-    taken = [
-        kernels.resolve(e, p, CPU, 10) for e in ("torch", "auto", "auto") for p in ("tsp", "cvrp")
-    ]
+    taken = [chosen(e, p, CPU, 10) for e in ("torch", "auto", "auto") for p in ("tsp", "cvrp")]
     assert taken == ["torch"] * 6
     assert capsys.readouterr().err == f"{NOTE}{MISSING}\n"
 
@@ -73,15 +72,15 @@ def test_auto_says_once_that_it_takes_torch(capsys: pytest.CaptureFixture[str]) 
 def test_fused_fails_with_the_reason() -> None:
     """An engine that was asked for by name and cannot run is an error."""
     with pytest.raises(MissingExtra) as caught:
-        kernels.resolve("fused", "cvrp", CPU, 10)
+        chosen("fused", "cvrp", CPU, 10)
     assert str(caught.value) == f"{MISSING}. Use engine torch (or auto)"
 
 
 @pytest.mark.usefixtures("no_numba")
 def test_other_reasons_come_first(capsys: pytest.CaptureFixture[str], policy) -> None:
     """If numba would not help, no note advises to install it."""
-    assert kernels.resolve("auto", "tsp", CPU, 10, policy.architecture) == "torch"
-    assert kernels.resolve("auto", "jssp", CPU, 10) == "torch"
+    assert chosen("auto", "tsp", CPU, 10, policy.architecture) == "torch"
+    assert chosen("auto", "jssp", CPU, 10) == "torch"
     assert capsys.readouterr().err == ""
 
 

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 import torch
+from asking import chosen, chosen_for_scores, why_not
 
-from rhumbline import kernels
 from rhumbline.decoding import rollout
 from rhumbline.errors import MissingExtra
 from rhumbline.policies.tsp import Architecture
@@ -317,9 +317,9 @@ def test_policies_of_other_sizes_take_torch(policy, make_batch) -> None:
     available.
     """
     words = "takes policies with 8 heads of width 16, and this one has 2 of 16"
-    assert words in kernels.why_not("tsp", CPU, 10, policy.architecture)
-    assert kernels.resolve("auto", "tsp", CPU, 10, policy.architecture) == "torch"
-    assert words in kernels.why_not("tsp", torch.device("cuda"), 10, policy.architecture)
+    assert words in why_not("tsp", CPU, 10, policy.architecture)
+    assert chosen("auto", "tsp", CPU, 10, policy.architecture) == "torch"
+    assert words in why_not("tsp", torch.device("cuda"), 10, policy.architecture)
 
 
 def test_fused_engine_serves_any_size() -> None:
@@ -327,13 +327,13 @@ def test_fused_engine_serves_any_size() -> None:
     torch.
     """
     usual = Architecture()
-    assert {kernels.resolve(e, "tsp", CPU, 1000, usual) for e in ("auto", "fused")} == {"fused"}
-    assert kernels.resolve("torch", "tsp", CPU, 10, usual) == "torch"
-    assert kernels.resolve("auto", "cvrp", CPU, 1001, usual) == "fused"
-    assert kernels.resolve("auto", "jssp", CPU, 10, usual) == "torch"
-    assert kernels.resolve_log_prob("auto", "tsp", CPU, 10) == "torch"
+    assert {chosen(e, "tsp", CPU, 1000, usual) for e in ("auto", "fused")} == {"fused"}
+    assert chosen("torch", "tsp", CPU, 10, usual) == "torch"
+    assert chosen("auto", "cvrp", CPU, 1001, usual) == "fused"
+    assert chosen("auto", "jssp", CPU, 10, usual) == "torch"
+    assert chosen_for_scores("auto", "tsp", CPU, 10) == "torch"
     with pytest.raises(MissingExtra, match="fused scoring needs an NVIDIA GPU"):
-        kernels.resolve_log_prob("fused", "tsp", CPU, 10)
+        chosen_for_scores("fused", "tsp", CPU, 10)
 
 
 def test_unusable_cache_costs_only_time(monkeypatch) -> None:

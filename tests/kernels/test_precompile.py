@@ -64,10 +64,10 @@ def test_another_source_is_another_kernel(monkeypatch: pytest.MonkeyPatch, tmp_p
     files = [precompile.HERE / name for name in precompile.SOURCES]
     for file in files:
         file.write_text("x = 1\n")
-    names = [precompile.cache_name.__wrapped__("tsp")]
+    names = [precompile.cache_name.__wrapped__("tours")]
     for file in files:
         file.write_text("x = 2\n")
-        names.append(precompile.cache_name.__wrapped__("tsp"))
+        names.append(precompile.cache_name.__wrapped__("tours"))
     assert len(set(names)) == len(files) + 1
 
 
@@ -78,16 +78,16 @@ def test_another_process_stores_the_kernel(
 
     The process prints nothing, and no second one starts.
     """
-    assert not precompile.is_stored("tsp")
-    precompile.start_compiling("tsp")
-    precompile.wait_for_kernel("tsp")
-    assert precompile.is_stored("tsp")
-    assert not precompile.is_stored("cvrp")
-    assert not precompile._waiting["tsp"].is_alive()
+    assert not precompile.is_stored("tours")
+    precompile.start_compiling("tours")
+    precompile.wait_for_kernel("tours")
+    assert precompile.is_stored("tours")
+    assert not precompile.is_stored("routes")
+    assert not precompile._waiting["tours"].is_alive()
     assert capfd.readouterr() == ("", "")
     monkeypatch.setattr(precompile, "_waiting", {})
     monkeypatch.setattr(precompile, "Popen", refuse)
-    precompile.start_compiling("tsp")
+    precompile.start_compiling("tours")
     assert not precompile._waiting
 
 
@@ -99,7 +99,7 @@ def test_no_useless_process(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
         monkeypatch.setattr(precompile, "has_spare_core", lambda: False)
     else:
         monkeypatch.setitem(sys.modules, "numba", None)
-    precompile.start_compiling("cvrp")
+    precompile.start_compiling("routes")
     assert not precompile._waiting
 
 
@@ -139,10 +139,10 @@ def test_failed_process_is_not_awaited(monkeypatch: pytest.MonkeyPatch, python: 
     """If it cannot be started, or dies, the wait is over at once and nothing is stored."""
     monkeypatch.setattr(sys, "executable", python)
     began = time.monotonic()
-    precompile.start_compiling("tsp")
-    precompile.wait_for_kernel("tsp")
+    precompile.start_compiling("tours")
+    precompile.wait_for_kernel("tours")
     assert time.monotonic() - began < precompile.TUNING.max_wait_seconds / 2
-    assert not precompile.is_stored("tsp")
+    assert not precompile.is_stored("tours")
 
 
 def test_the_process_does_not_outlive_the_command() -> None:
@@ -157,8 +157,8 @@ def test_the_process_does_not_outlive_the_command() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["a.tsp"], ["tsp"]),
-        (["a.VRP", "b.tsp"], ["cvrp"]),
+        (["a.tsp"], ["tours"]),
+        (["a.VRP", "b.tsp"], ["routes"]),
         (["a.tsp", "--engine", "torch"], []),
         (["a.tsp", "--device", "cuda"], []),
         (["a.txt"], []),

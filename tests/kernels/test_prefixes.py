@@ -209,6 +209,7 @@ def test_streams_complete_as_torch_does(case, monkeypatch) -> None:
 
 def test_job_shop_kernels_refuse_prefixes(case) -> None:
     """The refusal comes before any work."""
-    _, policy, batch, latents, plans = case
-    with pytest.raises(MissingExtra, match="job shops cannot carry on a sequence that has begun"):
+    _, policy, _, latents, plans = case
+    batch = JSSP().sample(1, "3x2", torch.Generator().manual_seed(1))
+    with pytest.raises(MissingExtra, match="job shops cannot continue a sequence that has begun"):
         complete(JSSP(), policy, batch, latents, prefixes_of(plans, 1, 1), None, engine="fused")

@@ -1,5 +1,7 @@
 """The job-shop kernel, in Triton's interpreter and in float32, against the plain engine."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from triton.runtime.interpreter import InterpretedFunction
@@ -177,7 +179,11 @@ def test_engines_on_a_gpu(policy: JSSPPolicy, monkeypatch, capsys) -> None:
         problem.sample(1, "3x2", torch.Generator().manual_seed(1)),
         triton_job_shop.build_shop_weights,
     )
-    monkeypatch.setattr(kernels, "resolve", lambda *_: "fused")
+    real = engines.choose_engine
+    serving = {"auto": "job_shop", "torch": "torch"}
+    monkeypatch.setattr(
+        engines, "choose_engine", lambda wanted, _: engines.ENGINES[serving[wanted]]
+    )
     monkeypatch.setattr(
         triton_job_shop, "build_shop_weights", lambda decoder: kept(decoder, torch.float32)
     )
@@ -191,10 +197,10 @@ def test_engines_on_a_gpu(policy: JSSPPolicy, monkeypatch, capsys) -> None:
     )
     kernels.note_once.cache_clear()
     unfit = JSSPPolicy(JSSPArchitecture(width=16, heads=1, layers=1, hidden=16))
-    assert (
-        engines.choose_constructor("fused", problem, unfit, batch, None)
-        is engines.construct_with_cuda_graph
-    )
+    asked = engines.Ask(problem, torch.device("cuda"), 3, unfit.architecture)
+    assert real("fused", replace(asked, architecture=policy.architecture)).name == "job_shop"
+    assert capsys.readouterr().err == ""
+    assert real("fused", asked).name == "cuda_graph"
     assert (
         "plain torch in a CUDA graph, several times slower: the kernel takes widths"
         in capsys.readouterr().err

@@ -8,9 +8,9 @@ import pytest
 import test_triton_cvrp
 import test_triton_tsp
 import torch
+from asking import chosen, chosen_for_scores
 from triton.runtime.interpreter import InterpretedFunction
 
-from rhumbline import kernels
 from rhumbline.decoding import rollout
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels.triton.rollout import launch as triton_rollout
@@ -92,12 +92,12 @@ def test_routes_are_those_of_torch(
 def test_large_instances_are_streamed_but_not_scored() -> None:
     """Rollouts have kernels up to 1,024 nodes, scores up to 256."""
     device = torch.device("cuda")
-    assert kernels.resolve("auto", "tsp", device, 257) == "fused"
-    assert kernels.resolve("auto", "cvrp", device, 1001) == "fused"
-    assert kernels.resolve("auto", "tsp", device, 1025) == "torch"
+    assert chosen("auto", "tsp", device, 257) == "fused"
+    assert chosen("auto", "cvrp", device, 1001) == "fused"
+    assert chosen("auto", "tsp", device, 1025) == "torch"
     with pytest.raises(MissingExtra, match="up to 1024 nodes, and there are 1025"):
-        kernels.resolve("fused", "tsp", device, 1025)
-    assert kernels.resolve_log_prob("auto", "tsp", device, 256) == "fused"
-    assert kernels.resolve_log_prob("auto", "tsp", device, 257) == "torch"
+        chosen("fused", "tsp", device, 1025)
+    assert chosen_for_scores("auto", "tsp", device, 256) == "fused"
+    assert chosen_for_scores("auto", "tsp", device, 257) == "torch"
     with pytest.raises(MissingExtra, match="up to 256 nodes, and there are 257"):
-        kernels.resolve_log_prob("fused", "tsp", device, 257)
+        chosen_for_scores("fused", "tsp", device, 257)

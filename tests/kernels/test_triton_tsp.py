@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from asking import chosen, chosen_for_scores, why_not
 from triton.runtime.interpreter import InterpretedFunction
 
 from rhumbline import checkpoint, kernels, noise
-from rhumbline.decoding import BELOW_ONE, choose, log_prob, rollout, unmark_actions
+from rhumbline.decoding import BELOW_ONE, choose, engines, log_prob, rollout, unmark_actions
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels.triton.rollout import launch as triton_rollout
 from rhumbline.kernels.triton.rollout import tables as rollout_tables
@@ -273,12 +274,12 @@ def test_reasons_are_given_in_words(
     """A fused engine that cannot run is refused with the reason and a remedy; `auto` takes torch
     instead.
     """
-    assert words in kernels.why_not(problem, device, nodes)
+    assert words in why_not(problem, device, nodes)
     with pytest.raises(MissingExtra, match=rf"{words}\. Use engine torch"):
-        kernels.resolve("fused", problem, device, nodes)
+        chosen("fused", problem, device, nodes)
     with pytest.raises(MissingExtra, match=words):
-        kernels.resolve_log_prob("fused", problem, device, nodes)
-    assert kernels.resolve("auto", problem, device, nodes) == "torch"
+        chosen_for_scores("fused", problem, device, nodes)
+    assert chosen("auto", problem, device, nodes) == "torch"
 
 
 def test_policies_of_another_shape_take_torch(policy) -> None:
@@ -286,21 +287,25 @@ def test_policies_of_another_shape_take_torch(policy) -> None:
     for gradients.
     """
     shape = policy.architecture  # 2 heads of 16
-    assert kernels.resolve("auto", "tsp", CUDA, 10, shape) == "torch"
-    assert kernels.resolve_log_prob("auto", "tsp", CUDA, 10, shape) == "torch"
+    assert chosen("auto", "tsp", CUDA, 10, shape) == "torch"
+    assert chosen_for_scores("auto", "tsp", CUDA, 10, shape) == "torch"
     with pytest.raises(
         MissingExtra, match="takes policies with 8 heads of width 16, and this one has 2 of 16"
     ):
-        kernels.resolve_log_prob("fused", "tsp", CUDA, 10, shape)
-    assert kernels.resolve_log_prob("auto", "tsp", CUDA, 10, Architecture()) == "fused"
+        chosen_for_scores("fused", "tsp", CUDA, 10, shape)
+    assert chosen_for_scores("auto", "tsp", CUDA, 10, Architecture()) == "fused"
 
 
 def test_log_prob_passes_the_architecture(policy, make_batch, monkeypatch) -> None:
     """The policy that is scored decides the engine."""
     asked: list[object] = []
-    monkeypatch.setattr(
-        kernels, "resolve_log_prob", lambda *question: asked.append(question[-1]) or "torch"
-    )
+    real = engines.choose_engine
+
+    def spy(wanted: str, ask: engines.Ask) -> engines.Engine:
+        asked.append(ask.architecture)
+        return real(wanted, ask)
+
+    monkeypatch.setattr(engines, "choose_engine", spy)
     batch = make_batch(1, 5)
     tours = torch.arange(5).expand(1, 1, 5)
     log_prob(TSP(), policy, batch, policy.space.centre((1, 1), torch.device("cpu")), tours)
@@ -310,18 +315,14 @@ def test_log_prob_passes_the_architecture(policy, make_batch, monkeypatch) -> No
 def test_missing_triton_is_named(monkeypatch) -> None:
     """Without Triton the reason names Triton."""
     monkeypatch.setattr(kernels, "find_spec", lambda name: None)
-    assert (
-        kernels.why_not("tsp", CUDA, 10) == "the fused engine needs Triton, which is not installed"
-    )
+    assert why_not("tsp", CUDA, 10) == "the fused engine needs Triton, which is not installed"
 
 
 def test_fused_engine_serves_up_to_1024_nodes() -> None:
     """On a GPU `auto` and `fused` take the kernels up to 1,024 nodes, and torch stays torch."""
-    assert kernels.why_not("tsp", CUDA, 1024) is None
-    assert {kernels.resolve(e, "tsp", CUDA, n) for e in ("auto", "fused") for n in (1, 1024)} == {
-        "fused"
-    }
-    assert kernels.resolve("torch", "tsp", CUDA, 10) == "torch"
+    assert why_not("tsp", CUDA, 1024) is None
+    assert {chosen(e, "tsp", CUDA, n) for e in ("auto", "fused") for n in (1, 1024)} == {"fused"}
+    assert chosen("torch", "tsp", CUDA, 10) == "torch"
 
 
 # --- when the maximum need not be subtracted

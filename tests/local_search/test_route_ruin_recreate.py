@@ -81,7 +81,7 @@ def test_every_step_leaves_a_feasible_plan(seed: int, temperature: float) -> Non
         now = current_plan(search)
         now.check(instance)
         check_bookkeeping(search)
-        assert now.cost(instance) == pytest.approx(search.costs[kernel.NOW], rel=1e-12)
+        assert now.cost(instance) == pytest.approx(search.costs[kernel.CURRENT], rel=1e-12)
         assert better == (now.cost(instance) < least * (1 - 1e-9))
         least = min(least, now.cost(instance))
         assert search.costs[kernel.BEST] == pytest.approx(least, rel=1e-9)
@@ -98,10 +98,10 @@ def test_rejected_steps_are_undone() -> None:
     search, changes, undone = make_search(delivery(30, 3)), 0, 0
     search.run_steps(0.0, 0)
     for _ in range(2000):
-        before, cost = [x.copy() for x in search.plan], float(search.costs[kernel.NOW])
+        before, cost = [x.copy() for x in search.plan], float(search.costs[kernel.CURRENT])
         search.run_steps(0.0, 1)
         if (
-            search.costs[kernel.NOW] == cost
+            search.costs[kernel.CURRENT] == cost
             and routes_in(*before[:2]) == current_plan(search).routes
         ):
             undone += 1
@@ -111,7 +111,7 @@ def test_rejected_steps_are_undone() -> None:
             )
         else:
             changes += 1
-            assert search.costs[kernel.NOW] <= cost * (
+            assert search.costs[kernel.CURRENT] <= cost * (
                 1 + 1e-12
             )  # the same route reversed may seem shorter
     assert min(changes, undone) > 10
@@ -219,9 +219,9 @@ def test_how_much_more_a_plan_may_cost(temperature: float) -> None:
     search, changes = make_search(delivery(60, 2)), list[float]()
     search.run_steps(temperature, 2000)
     for _ in range(3000):
-        before = float(search.costs[kernel.NOW])
+        before = float(search.costs[kernel.CURRENT])
         search.run_steps(temperature, 1)
-        changes.append((float(search.costs[kernel.NOW]) - before) / search.mean_leg)
+        changes.append((float(search.costs[kernel.CURRENT]) - before) / search.mean_leg)
     dearer = [change for change in changes if change > 1e-9]
     assert len(dearer) > 100
     assert 0.2 * temperature < np.mean(dearer) < 1.2 * temperature
@@ -264,7 +264,7 @@ def fixed(monkeypatch: pytest.MonkeyPatch):
         given = GivenNumbers(*numbers)
         monkeypatch.setattr(kernel, "draw", given)
         monkeypatch.setattr(
-            kernel, "unit", lambda random: (given(random, 1 << 30) + 0.5) / (1 << 30)
+            kernel, "draw_uniform", lambda random: (given(random, 1 << 30) + 0.5) / (1 << 30)
         )
 
     return use
@@ -280,7 +280,7 @@ def test_strings(fixed, length: int, place: int, longest: float) -> None:
         fixed(
             int(rng.integers(1 << 30)), *(rng.integers(0, 60, 8) * rng.integers(0, 2, 8)).tolist()
         )
-        begin, end, hole, hole_end = kernel.string_of.py_func(length, place, longest, None)
+        begin, end, hole, hole_end = kernel.draw_string.py_func(length, place, longest, None)
         seen.add((begin, end, hole_end - hole, hole if hole_end > hole else begin))
     wanted = set[tuple[int, ...]]()
     for begin in range(length):
@@ -303,13 +303,13 @@ def ruin_rows(
     fixed(*numbers)
     with pytest.MonkeyPatch.context() as patch:
         for name in (
-            "link",
-            "keep",
-            "is_kept",
+            "update_route",
+            "save_route",
+            "is_saved",
             "row_cost",
-            "string_of",
-            "take_out",
-            "routes_of",
+            "draw_string",
+            "remove_string",
+            "count_used_routes",
         ):
             patch.setattr(kernel, name, getattr(kernel, name).py_func)
         count, gone = kernel.ruin.py_func(
@@ -364,10 +364,10 @@ def test_a_string_is_taken_out() -> None:
     )
     search.run_steps(0.0, 0)
     removed = np.zeros(6, np.int32)
-    link = kernel.link.py_func
+    update_route = kernel.update_route.py_func
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel, "link", link)
-        gone = kernel.take_out.py_func(
+        patch.setattr(kernel, "update_route", update_route)
+        gone = kernel.remove_string.py_func(
             search.distance, search.demand, search.plan, 0, (1, 4, 2, 3), removed, 0
         )
     assert (gone, removed[:2].tolist()) == (2, [2, 4])
@@ -382,7 +382,7 @@ def test_insertion_orders(fixed, kind: int) -> None:
     away, demand = np.array([[0.0, 3, 1, 2]]), np.array([0, 5, 7, 6])
     removed = np.array([1, 2, 3], np.int32)
     fixed(kind, 20, 30, 10)
-    kernel.sort.py_func(away, demand, removed, 3, np.zeros(3), None)
+    kernel.sort_removed.py_func(away, demand, removed, 3, np.zeros(3), None)
     expected = (
         [3, 1, 2] if kind < 4 else [2, 3, 1] if kind < 8 else [1, 3, 2] if kind < 10 else [2, 3, 1]
     )
@@ -399,7 +399,7 @@ def test_the_best_place(fixed, seed: int) -> None:
     )
     search.run_steps(0.0, 0)
     fixed()  # the largest number: nothing is overlooked
-    found = kernel.best_place.py_func(search.distance, search.demand, 15, search.plan, 9, None)
+    found = kernel.best_insertion.py_func(search.distance, search.demand, 15, search.plan, 9, None)
     costs = {}
     for r, row in enumerate([*routes, []]):
         for i in range(len(row) + 1):
@@ -418,7 +418,9 @@ def test_a_route_of_its_own_may_be_cheaper(fixed) -> None:
     search = route_ruin_recreate.Annealing(apart, Routes(((1,),)), 0, Event(), print)
     search.run_steps(0.0, 0)
     fixed()
-    assert kernel.best_place.py_func(search.distance, search.demand, 2, search.plan, 2, None) == (
+    assert kernel.best_insertion.py_func(
+        search.distance, search.demand, 2, search.plan, 2, None
+    ) == (
         1,
         0,
     )
@@ -430,7 +432,7 @@ def test_one_better_place_in_a_hundred_is_overlooked(fixed) -> None:
     line = CVRPInstance("line", "EXACT_2D", (0, 1, 1, 1), 3, xy=xy, vehicles=1)
     search = route_ruin_recreate.Annealing(line, Routes(((1, 2),)), 0, Event(), print)
     search.run_steps(0.0, 0)
-    place = kernel.best_place.py_func
+    place = kernel.best_insertion.py_func
     fixed()
     assert place(search.distance, search.demand, 3, search.plan, 3, None) == (
         0,
@@ -439,13 +441,13 @@ def test_one_better_place_in_a_hundred_is_overlooked(fixed) -> None:
     fixed(1, 0)
     assert place(search.distance, search.demand, 3, search.plan, 3, None) == (0, 2)
     fixed(0, 0, 0)
-    assert place(search.distance, search.demand, 3, search.plan, 3, None)[0] == kernel.NOWHERE
+    assert place(search.distance, search.demand, 3, search.plan, 3, None)[0] == kernel.NO_ROUTE
     fixed()
-    assert place(search.distance, search.demand, 2, search.plan, 3, None)[0] == kernel.NOWHERE
+    assert place(search.distance, search.demand, 2, search.plan, 3, None)[0] == kernel.NO_ROUTE
 
 
 def test_customers_go_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Removed customers are inserted in the order of `sort`; without it the plan differs."""
+    """Customers go back in the order of `sort_removed`; without it the plan differs."""
     instance = delivery(40, 5)
     usual = make_search(instance)
     usual.run_steps(0.1, 300)
@@ -455,7 +457,7 @@ def test_customers_go_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
         plain.kernel = kernel.search_routes
         plain.run_steps(0.1, 300)
         assert current_plan(plain) == current_plan(usual)  # the compiled kernel does the same
-        patch.setattr(kernel, "sort", lambda *_: None)
+        patch.setattr(kernel, "sort_removed", lambda *_: None)
         other = make_search(instance)
         other.kernel = kernel.search_routes
         other.run_steps(0.1, 300)
@@ -606,11 +608,11 @@ def test_costs_are_those_of_the_plan_that_a_round_begins_with() -> None:
     search = make_search(instance)
     search.run_steps(0.0, 2000)
     search.run_steps(HIGH_TEMPERATURE, 50)
-    assert search.costs[kernel.NOW] > 1.05 * search.costs[kernel.BEST]
+    assert search.costs[kernel.CURRENT] > 1.05 * search.costs[kernel.BEST]
     for mine, best in zip(search.plan, search.best, strict=False):
         mine[:] = best
     search.run_steps(0.0, 0)
-    assert search.costs[kernel.NOW] == pytest.approx(search.costs[kernel.BEST], rel=1e-12)
+    assert search.costs[kernel.CURRENT] == pytest.approx(search.costs[kernel.BEST], rel=1e-12)
     check_bookkeeping(search)
 
 

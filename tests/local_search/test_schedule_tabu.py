@@ -129,7 +129,7 @@ def test_all_moves_of_a_block() -> None:
     for seed in range(1, 400):
         walk = start_walk(instance, np.array([seed * 2**40], np.uint64))
         walk.run_moves(0)
-        walk.until[:], walk.state[tabu_kernel.BEST] = 2**60, 0
+        walk.until[:], walk.state[tabu_kernel.BEST_MAKESPAN] = 2**60, 0
         assert walk.run_moves(1)
         found.add(tuple(np.argsort(walk.times[0][:-1]).tolist()))
     block, wanted = list(range(5)), set[tuple[int, ...]]()
@@ -146,8 +146,8 @@ def test_no_move_comes_twice(size: int) -> None:
     made = []
     for one in range(size):
         for kind in range(4):
-            source, target = tabu_kernel.move_of.py_func(kind, one, 0, size - 1)
-            if source != target and not tabu_kernel.is_double.py_func(kind, one, 0, size - 1):
+            source, target = tabu_kernel.block_move.py_func(kind, one, 0, size - 1)
+            if source != target and not tabu_kernel.is_duplicate.py_func(kind, one, 0, size - 1):
                 order = list(range(size))
                 order.insert(target, order.pop(source))
                 made.append(tuple(order))
@@ -163,10 +163,10 @@ def test_a_ban_is_for_the_reversal(forward: bool) -> None:
         if forward
         else (np.array([0, 1, 2]), np.array([1, 2, 0]))
     )
-    tabu_kernel.forbid.py_func(until, slot, now, 3, forward, 20)
+    tabu_kernel.make_tabu.py_func(until, slot, now, 3, forward, 20)
     cells = {(0, 1), (0, 2)} if forward else {(1, 0), (2, 0)}
     assert {tuple(cell) for cell in np.argwhere(until).tolist()} == cells
-    forbidden = tabu_kernel.is_forbidden.py_func
+    forbidden = tabu_kernel.is_tabu.py_func
     assert forbidden(until, slot, back, 3, not forward, 19)
     assert not forbidden(until, slot, back, 3, not forward, 20)
     assert not forbidden(until, slot, now, 3, forward, 19)

@@ -8,7 +8,8 @@ import torch
 
 import rhumbline
 from rhumbline.decoding import RolloutRequest, log_prob, rollout
-from rhumbline.decoding.engines import construct_torch, construct_with_cuda_graph
+from rhumbline.decoding.engines.cuda_graphs import construct_with_cuda_graph
+from rhumbline.decoding.engines.plain_torch import construct_torch
 from rhumbline.kernels import cuda_graph
 from rhumbline.policies import jssp_machines
 from rhumbline.policies.jssp_machines import (

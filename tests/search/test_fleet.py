@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rhumbline.api import prepare, solve
-from rhumbline.decoding import engines
+from rhumbline.decoding.request import reprice
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.inputs import instances_from
 from rhumbline.policies.attention.encoder import Architecture
@@ -128,7 +128,7 @@ def test_rollouts_of_kernels_are_repriced() -> None:
     for vehicles, added in ((2, [0, 17, 34]), (None, [0, 0, 0])):
         batch = CVRP().collate([replace(SIDES, vehicles=vehicles)])
         length = CVRP().total_length(batch, actions[0].long())[:, None]
-        found = engines.reprice(CVRP(), batch, length, actions)
+        found = reprice(CVRP(), batch, length, actions)
         assert (found.cost - length).flatten().tolist() == pytest.approx(added)
         assert torch.equal(found.actions, actions)
 

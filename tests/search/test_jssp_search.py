@@ -9,8 +9,10 @@ import torch
 import rhumbline
 from rhumbline.errors import InputError
 from rhumbline.pipeline import make_tasks
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
+from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.jssp import JSSP, JSSPInstance, JSSPMachines, jssp_from_arrays
 from rhumbline.problems.tsp import tsp_from_array
 from rhumbline.search.driver import Budget, search
@@ -103,8 +105,11 @@ def test_symmetries_are_refused(policy: JSSPPolicy) -> None:
     with pytest.raises(InputError, match="augment needs positions"):
         rhumbline.solve(instances(1, 3, 3), policy=policy, attempts=8, augment=8)
     mixed = [tsp_from_array(np.random.default_rng(0).random((5, 2))), *instances(1, 3, 3)]
+    tours = TSPPolicy(Architecture(width=16, heads=2, layers=1, hidden=16, latent=3))
+    policies = {"tsp": tours, "jssp": policy}
+    cpu = torch.device("cpu")
     with pytest.raises(InputError, match="augment needs positions"):
-        next(make_tasks(mixed, {}, seed=0, device=torch.device("cpu"), engine="torch", augment=8))
+        next(make_tasks(mixed, policies, seed=0, device=cpu, engine="torch", augment=8))
 
 
 def first_beam(policy: JSSPPolicy, given: list[JSSPInstance]) -> list[float]:

@@ -168,7 +168,7 @@ def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
     def priced(
         begin, members, cost, best, rounds, pace, momentum, patience, price, value, way, lack, kept
     ) -> None:
-        partition_kernel.first_prices(begin, members, cost, best, price, lack)
+        partition_kernel.initial_prices(begin, members, cost, best, price, lack)
         partition_kernel.raise_prices(
             begin, members, cost, rounds, pace, momentum, patience, price, value, way, lack, kept
         )

@@ -1,6 +1,7 @@
 """A conformance suite over all strategies: budgets, incumbents, seeds, clocks and interruptions."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise, permutations
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rhumbline.decoding import Rollouts, engines, rollouts
+from rhumbline.decoding import ENGINES, Rollouts
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
@@ -61,20 +62,14 @@ def seeded(request: pytest.FixtureRequest) -> Any:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record the trajectories that engines build for any caller."""
     seen: list[int] = []
-    choose = engines.choose_constructor
 
-    def counting(*words):
-        build = choose(*words)
+    def counting(build, request):
+        rolled = build(request)
+        seen.append(rolled.cost.numel())
+        return rolled
 
-        def built(work):
-            rolled = build(work)
-            seen.append(rolled.cost.numel())
-            return rolled
-
-        return built
-
-    for module in (engines, rollouts):
-        monkeypatch.setattr(module, "choose_constructor", counting)
+    for engine in ENGINES.values():
+        monkeypatch.setattr(engine, "rollout", partial(counting, engine.rollout))
     return seen
 
 

@@ -10,13 +10,13 @@ from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search import cma_es
 from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search
-from rhumbline.search.start_bandit import StartBandit
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategies.cmaes_eas import CMAESEAS
 from rhumbline.search.strategies.eas import EASEmb, EASLay
 from rhumbline.search.strategies.greedy_sampling import Fixed, Uniform
 from rhumbline.search.strategies.population import Population, best_pairs
 from rhumbline.search.strategies.sgbs import SGBS, SGBSEAS
+from rhumbline.search.strategies.start_bandit import StartBandit
 from rhumbline.search.task import make_task
 
 

@@ -5,8 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from rhumbline import kernels
-from rhumbline.decoding import engines, rollouts
+from rhumbline.decoding import engines
 from rhumbline.kernels.triton import encoder_attention
 from rhumbline.kernels.triton.rollout import tables as rollout_tables
 from rhumbline.training import trainer as training
@@ -67,13 +66,16 @@ def gradient(
     )
 
 
+def triton_rollouts(scores: engines.Engine, _: str, ask: engines.Ask) -> engines.Engine:
+    """Choose Triton for rollouts, and a given engine for scores."""
+    return scores if ask.gradients else engines.ENGINES["triton"]
+
+
 @pytest.mark.parametrize(("problem", "objective"), CASES)
 def test_fused_and_plain_kernels_give_the_same_step(
     monkeypatch, problem: str, objective: Objective
 ) -> None:
     """From the same marked rollouts both engines give the same gradient of every weight."""
-    for module in (rollouts, engines):
-        monkeypatch.setattr(module, "choose_constructor", lambda *_: engines.construct_triton)
     monkeypatch.setattr(
         rollout_tables,
         "build_triton_tables",
@@ -83,7 +85,8 @@ def test_fused_and_plain_kernels_give_the_same_step(
     config = TrainConfig(problem=problem, size=7, batch=2, policy=policy, objective=objective)
     found = {}
     for engine in ("fused", "torch"):
-        monkeypatch.setattr(kernels, "resolve_log_prob", lambda *_, taken=engine: taken)
+        scores = engines.ENGINES["triton" if engine == "fused" else "torch"]
+        monkeypatch.setattr(engines, "choose_engine", partial(triton_rollouts, scores))
         found[engine] = gradient(config, engine == "fused")
     (rolled, chosen, fused), (again, _, plain) = found["fused"], found["torch"]
     assert torch.equal(rolled, again)

@@ -88,12 +88,12 @@ def device_names() -> list[str]:
 
 def engine_reasons() -> dict[str, str | None]:
     """Return each engine with the reason why it cannot run here, or None if it can."""
+    from rhumbline.decoding.engines import Ask, why_not_fused
     from rhumbline.domains import DOMAINS
-    from rhumbline.kernels import why_not
     from rhumbline.pipeline import find_device
 
-    first = next(iter(DOMAINS))
-    return {"torch": None, "fused": why_not(first, find_device("auto"), 1)}
+    first = next(iter(DOMAINS.values()))
+    return {"torch": None, "fused": why_not_fused(Ask(first.problem, find_device("auto"), 1))}
 
 
 def checkpoint_facts(path: Path) -> Facts:

@@ -1,131 +1,99 @@
-"""Choice of the engine that constructs rollouts, and completion of partial solutions.
+"""The engines that construct rollouts, and the choice among them.
 
-Plain torch is the definition. The kernels construct the same rollouts faster.
+Plain torch is the definition. The kernels construct the same rollouts faster. An outside package
+adds an engine by an entry point:
+
+    [project.entry-points."rhumbline.engines"]
+    tpu = "my_package:TPU"
 """
 
-from collections.abc import Callable
-from typing import Any
-
-import torch
-from jaxtyping import Float
-from torch import Tensor
+from collections.abc import Iterator
+from dataclasses import replace
 
 from rhumbline import kernels
-from rhumbline.decoding.engines.cuda_graphs import construct_with_cuda_graph
-from rhumbline.decoding.engines.job_shops import construct_triton_shop
-from rhumbline.decoding.engines.numba_rollouts import construct_numba
-from rhumbline.decoding.engines.plain_torch import construct_torch
-from rhumbline.decoding.engines.triton_rollouts import construct_triton
-from rhumbline.decoding.request import EngineName, Prefixes, RolloutRequest, Rollouts
-from rhumbline.policies import Policy
-from rhumbline.problems import Problem
+from rhumbline.decoding.engines.base import Ask as Ask
+from rhumbline.decoding.engines.base import Engine as Engine
+from rhumbline.decoding.engines.base import NotedReason as NotedReason
+from rhumbline.decoding.engines.base import has_layer as has_layer
+from rhumbline.decoding.engines.base import make_ask as make_ask
+from rhumbline.errors import MissingExtra
+from rhumbline.registry import Registry
 
-NO_PREFIXES = "the kernels for job shops cannot carry on a sequence that has begun"
+# In order of preference. Engines of outside packages come behind our fused ones, torch is last.
+ENGINES: Registry[Engine] = Registry(
+    "engines",
+    {
+        "triton": "rhumbline.decoding.engines.triton_rollouts:TRITON",
+        "job_shop": "rhumbline.decoding.engines.job_shops:JOB_SHOP",
+        "cuda_graph": "rhumbline.decoding.engines.cuda_graphs:CUDA_GRAPH",
+        "numba": "rhumbline.decoding.engines.numba_rollouts:NUMBA",
+        "torch": "rhumbline.decoding.engines.plain_torch:TORCH",
+    },
+)
 
-Constructor = Callable[[RolloutRequest], Rollouts]
 
+def choose_engine(wanted: str, ask: Ask) -> Engine:
+    """Return the engine that a user wants: "auto", "fused", or the name of one.
 
-def choose_constructor(
-    engine: EngineName,
-    problem: Problem[Any, Any],
-    policy: Policy[Any, Any, Any],
-    batch: Any,
-    memory: Any,
-) -> Constructor:
-    """Return the function that constructs rollouts with an engine.
-
-    Raises `MissingExtra` if the fused engine was asked for by name and cannot run.
+    "fused" stands for the first fused engine that serves; "auto" takes torch if there is none.
+    Raises `MissingExtra` with the reason if the engine cannot serve, unless "auto" is wanted.
     """
-    device = batch.key.device
-    nodes = problem.action_count(batch)
-    engine = engine_for_layer(engine, memory, device, nodes)
-    resolved = kernels.resolve(engine, problem.name, device, nodes, policy.architecture)
-    if resolved == "torch":
-        return construct_torch
-    if problem.name in kernels.CUDA_GRAPH_PROBLEMS:
-        return choose_shop_constructor(problem, policy)
-    if device.type == "cuda":
-        return construct_triton
-    return construct_numba
+    if wanted == "torch":
+        return ENGINES["torch"]
+    if wanted in ("auto", "fused"):
+        return choose_fused(replace(ask, by_name=wanted == "fused"))
+    engine = ENGINES.find(wanted, "engine")
+    require_engine(engine.why_not(replace(ask, by_name=True)))
+    return engine
 
 
-def choose_shop_constructor(
-    problem: Problem[Any, Any], policy: Policy[Any, Any, Any]
-) -> Constructor:
-    """Return the kernel for job shops, or the CUDA graph for rules and policies without a kernel.
+def choose_fused(ask: Ask) -> Engine:
+    """Return the first fused engine that serves, or torch if the user did not ask for a fused one.
 
-    A policy that the kernel cannot hold is reported once, as the graph is several times slower.
+    A reason that users can remove, or that costs much time, is reported once.
     """
-    if problem.name != "jssp":
-        return construct_with_cuda_graph
-    reason = kernels.why_not_job_shop(policy.architecture)
-    if reason is None:
-        return construct_triton_shop
-    kernels.note_once(
-        f"job shops are built by plain torch in a CUDA graph, several times slower: {reason}"
-    )
-    return construct_with_cuda_graph
+    reasons = list[str]()
+    chosen = ENGINES["torch"]
+    for engine in fused_engines():
+        reason = engine.why_not(ask)
+        if reason is None:
+            chosen = engine
+            break
+        reasons.append(reason)
+    if not chosen.fused and ask.by_name:
+        require_engine(telling_reason(reasons, ask))
+    for reason in reasons:
+        if isinstance(reason, NotedReason):
+            kernels.note_once(reason.note)
+    return chosen
 
 
-def engine_for_layer(
-    engine: EngineName, memory: Any, device: torch.device, nodes: int
-) -> EngineName:
-    """Return the engine, or torch if the tables have a residual layer that no kernel serves."""
-    if getattr(memory, "layer", None) is None:
-        return engine
-    reason = kernels.why_not_layer(device, nodes)
-    if reason is None:
-        return engine
-    return kernels.fused_unless(engine, reason)
+def why_not_fused(ask: Ask) -> str | None:
+    """Return why no fused engine serves, or None if one does."""
+    ask = replace(ask, by_name=True)
+    reasons = list[str]()
+    for engine in fused_engines():
+        reason = engine.why_not(ask)
+        if reason is None:
+            return None
+        reasons.append(reason)
+    return telling_reason(reasons, ask)
 
 
-@torch.no_grad()
-def next_logits(
-    problem: Problem[Any, Any],
-    policy: Policy[Any, Any, Any],
-    latents: Float[Tensor, "B 1 Z"],
-    state: Any,
-    memory: Any,
-) -> Float[Tensor, "B R A"]:
-    """Score the actions that may follow a state; forbidden actions have -inf."""
-    allowed = problem.mask(state)
-    rollouts = allowed.shape[1]
-    bias = policy.condition(memory, latents)
-    bias = bias.map(lambda x: x.repeat_interleave(rollouts, dim=1))
-    logits = policy.logits(memory, bias, state, allowed)
-    return logits.masked_fill(~allowed, -torch.inf)
+def fused_engines() -> Iterator[Engine]:
+    """Yield the fused engines in order of preference; those of outside packages are last."""
+    for _, engine in ENGINES.working():
+        if engine.fused:
+            yield engine
 
 
-@torch.no_grad()
-def complete(
-    problem: Problem[Any, Any],
-    policy: Policy[Any, Any, Any],
-    batch: Any,
-    latents: Float[Tensor, "B 1 Z"],
-    prefixes: Prefixes,
-    memory: Any,
-    *,
-    seed: int | Tensor = 0,
-    attempt: int = 0,
-    temperature: float = 0.0,
-    samples: int = 0,
-    engine: EngineName = "torch",
-) -> Rollouts:
-    """Complete partial solutions, greedily by default, and return them as R latents of one start.
+def telling_reason(reasons: list[str], ask: Ask) -> str:
+    """Return the reason of the engine that comes closest: for these rules on this device."""
+    telling = [reason for reason in reasons if reason != ask.no_kernel]
+    return telling[0] if telling else ask.no_kernel
 
-    With `samples`, each group of that many consecutive prefixes draws the noise of an attempt of
-    its own. Without, all prefixes draw the noise of one attempt.
-    """
-    if problem.name in kernels.CUDA_GRAPH_PROBLEMS:
-        engine = kernels.fused_unless(engine, NO_PREFIXES)
-    construct = choose_constructor(engine, problem, policy, batch, memory)
-    rollouts = prefixes.length.shape[1]
-    group = samples or rollouts
-    assert rollouts % group == 0, f"{rollouts} rollouts are no groups of {group}"
-    latents = latents.expand(-1, rollouts // group, -1)
-    starts = prefixes.actions[:, :group, 0]
-    request = RolloutRequest(
-        problem, policy, batch, memory, latents, starts, seed, attempt, temperature, prefixes
-    )
-    completed = construct(request)
-    return completed.map(lambda x: x.flatten(1, 2)[:, None])
+
+def require_engine(reason: str | None) -> None:
+    """Raise `MissingExtra` if there is a reason against an engine that was asked for by name."""
+    if reason is not None:
+        raise MissingExtra(f"{reason}. Use engine torch (or auto)")

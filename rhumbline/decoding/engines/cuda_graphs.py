@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 
+from rhumbline.decoding.engines.base import NO_PREFIXES, Ask
 from rhumbline.decoding.request import RolloutRequest, Rollouts, split_rollouts
 
 
@@ -42,3 +43,31 @@ def construct_with_cuda_graph(request: RolloutRequest) -> Rollouts:
     cuda_graph.repeat(step, horizon - 1, first.device, finished)
     cost = problem.outcome(request.batch, kept, sequence)
     return split_rollouts(cost, sequence, request.latents.shape[1])
+
+
+class CUDAGraphEngine:
+    """Plain torch with recorded steps, for rules without compiled rollouts."""
+
+    name = "cuda_graph"
+    fused = True
+
+    def why_not(self, ask: Ask) -> str | None:
+        """Return why steps cannot be recorded; `auto` records them for some rules only."""
+        if ask.graph_use is None:
+            return ask.no_kernel
+        if ask.prefixes:
+            return NO_PREFIXES
+        if not ask.on_gpu:
+            return ask.no_kernel
+        if ask.gradients:
+            return f"there is no fused scoring for {ask.rules.name}"
+        if ask.graph_use == "by name" and not ask.by_name:
+            return f"steps of {ask.rules.name} are recorded only for engine fused"
+        return None
+
+    def rollout(self, request: RolloutRequest) -> Rollouts:
+        """Construct rollouts by replaying one step."""
+        return construct_with_cuda_graph(request)
+
+
+CUDA_GRAPH = CUDAGraphEngine()

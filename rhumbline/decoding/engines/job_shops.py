@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from rhumbline import kernels
+from rhumbline.decoding.engines.base import NO_PREFIXES, Ask, NotedReason
 from rhumbline.decoding.request import RolloutRequest, Rollouts, noise_counters
 
 
@@ -24,3 +26,33 @@ def construct_triton_shop(request: RolloutRequest) -> Rollouts:
         temperature=request.temperature,
     )
     return Rollouts(cost, actions)
+
+
+class JobShopEngine:
+    """Compiled schedules on a GPU."""
+
+    name = "job_shop"
+    fused = True
+
+    def why_not(self, ask: Ask) -> str | None:
+        """Return why the kernel cannot serve: it constructs whole schedules, and scores nothing."""
+        if ask.kernel != "schedules":
+            return ask.no_kernel
+        if ask.prefixes:
+            return NO_PREFIXES
+        if not ask.on_gpu:
+            return ask.no_kernel
+        if ask.gradients:
+            return f"there is no fused scoring for {ask.rules.name}"
+        reason = kernels.why_not_job_shop(ask.architecture)
+        if reason is None:
+            return None
+        slower = "job shops are built by plain torch in a CUDA graph, several times slower"
+        return NotedReason(reason, slower)
+
+    def rollout(self, request: RolloutRequest) -> Rollouts:
+        """Construct schedules in one kernel launch."""
+        return construct_triton_shop(request)
+
+
+JOB_SHOP = JobShopEngine()

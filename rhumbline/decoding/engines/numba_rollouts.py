@@ -1,11 +1,12 @@
 """The fused engine of a CPU for routing problems: rollouts in one call of compiled code."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rhumbline import kernels
+from rhumbline.decoding.engines.base import Ask, NotedReason
 from rhumbline.decoding.request import RolloutRequest, Rollouts, reprice
 
 
@@ -24,7 +25,7 @@ def construct_numba(request: RolloutRequest) -> Rollouts:
             batch.key,
             request.host_seed,
             request.attempt,
-            vehicles=VEHICLES[request.problem.name](batch),
+            vehicles=vehicles_of(batch, request.memory),
             temperature=request.temperature,
             threads=threads,
             given=None if prefixes is None else (prefixes.actions, prefixes.length),
@@ -32,17 +33,38 @@ def construct_numba(request: RolloutRequest) -> Rollouts:
         return reprice(request.problem, batch, cost, actions)
 
 
-def no_vehicles(batch: Any) -> None:
-    """Return what the kernel reads of the vehicles of a TSP: nothing."""
-    return
-
-
-def demand_and_capacity(batch: Any) -> tuple[Tensor, Tensor]:
-    """Return what the kernel reads of the vehicles of a CVRP."""
+def vehicles_of(batch: Any, memory: Any) -> tuple[Tensor, Tensor] | None:
+    """Return what the kernel reads of vehicles: demands and capacity; None if tours are built."""
+    if memory.query_load is None:
+        return None
     return batch.demand, batch.capacity
 
 
-VEHICLES: dict[str, Callable[[Any], tuple[Tensor, Tensor] | None]] = {
-    "tsp": no_vehicles,
-    "cvrp": demand_and_capacity,
-}
+class NumbaEngine:
+    """Compiled rollouts on a CPU."""
+
+    name = "numba"
+    fused = True
+
+    def why_not(self, ask: Ask) -> str | None:
+        """Return why numba cannot serve: it constructs tours and routes, and scores nothing."""
+        if ask.on_gpu or not ask.is_routing:
+            return ask.no_kernel
+        reason = kernels.why_not_layer(ask.device, ask.nodes) if ask.layer else None
+        if reason is None and ask.gradients:
+            reason = ask.no_kernel
+        if reason is None:
+            reason = kernels.why_not_heads(ask.architecture)
+        if reason is not None:
+            return reason
+        missing = kernels.why_not_numba()  # last: the answer takes a second
+        if missing is None:
+            return None
+        return NotedReason(missing, "engine auto takes plain torch, which is several times slower")
+
+    def rollout(self, request: RolloutRequest) -> Rollouts:
+        """Construct rollouts in one call of compiled code."""
+        return construct_numba(request)
+
+
+NUMBA = NumbaEngine()

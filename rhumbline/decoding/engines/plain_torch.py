@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rhumbline.decoding.engines.base import Ask
 from rhumbline.decoding.request import RolloutRequest, Rollouts, split_rollouts
 
 
@@ -40,3 +41,21 @@ def construct_torch(request: RolloutRequest) -> Rollouts:
     sequence = pad(sequence, (0, horizon - sequence.shape[-1]))
     cost = problem.outcome(batch, state, sequence)
     return split_rollouts(cost, sequence, tried)
+
+
+class TorchEngine:
+    """Plain torch, which serves all rules on all devices."""
+
+    name = "torch"
+    fused = False
+
+    def why_not(self, ask: Ask) -> str | None:
+        """Return None: plain torch always serves."""
+        return None
+
+    def rollout(self, request: RolloutRequest) -> Rollouts:
+        """Construct rollouts step by step."""
+        return construct_torch(request)
+
+
+TORCH = TorchEngine()

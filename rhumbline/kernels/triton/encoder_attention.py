@@ -2,7 +2,7 @@
 
 A program computes one head of one instance. Its keys and values fit into a tile, so the softmax
 needs no running maximum, the backward pass recomputes weights instead of reading them, and no sum
-crosses programs. Centring the keys costs nothing here (`policies/attention/encoder.py` has the
+crosses programs. Keys are centred at no extra cost (`policies/attention/encoder.py` has the
 reason). Tensors have the layout of the matrix products before and after: nothing is copied.
 """
 
@@ -17,20 +17,20 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def rows_of(TABLE, rows, N, stride, C: tl.constexpr):
-    """Rows of a head, [rows, C]; zero beyond the last node."""
+def load_rows(TABLE, rows, N, stride, C: tl.constexpr):
+    """Load rows of a head, [rows, C]; zero beyond the last node."""
     return tl.load(TABLE + rows[:, None] * stride + tl.arange(0, C)[None, :], mask=rows[:, None] < N, other=0.0)
 
 
 @triton.jit
-def centred(x, rows, N):
-    """Rows [NP, C] without their mean; zero beyond the last node, as they came."""
+def centre_rows(x, rows, N):
+    """Return rows [NP, C] minus their mean; padding rows are zero, before and after."""
     return tl.where(rows[:, None] < N, x - (tl.sum(x, 0) / N)[None, :], 0.0)
 
 
 @triton.jit
-def softmax(query, key, cols, N, scale, PREC: tl.constexpr):
-    """Attention weights [M, NP]; `scale` includes log2(e)."""
+def attention_weights(query, key, cols, N, scale, PREC: tl.constexpr):
+    """Return attention weights [M, NP]; `scale` includes log2(e)."""
     scores = tl.dot(query, tl.trans(key), input_precision=PREC) * scale
     scores = tl.where(cols[None, :] < N, scores, float("-inf"))
     weight = tl.exp2(scores - tl.max(scores, 1)[:, None])
@@ -41,16 +41,17 @@ def softmax(query, key, cols, N, scale, PREC: tl.constexpr):
 def attend_kernel(
     QKV, OUT, N, scale, H: tl.constexpr, C: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, PREC: tl.constexpr
 ):
+    """Store the attention of one head of one instance, M rows at a time; keys are centred."""
     E: tl.constexpr = H * C
     b, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
     QKV += b * N * 3 * E + h * C
     OUT += b * N * E + h * C
     cols = tl.arange(0, NP)
-    value = rows_of(QKV + 2 * E, cols, N, 3 * E, C)
-    key = centred(rows_of(QKV + E, cols, N, 3 * E, C).to(tl.float32), cols, N).to(value.dtype)
+    value = load_rows(QKV + 2 * E, cols, N, 3 * E, C)
+    key = centre_rows(load_rows(QKV + E, cols, N, 3 * E, C).to(tl.float32), cols, N).to(value.dtype)
     for begin in range(0, N, M):
         rows = begin + tl.arange(0, M)
-        weight = softmax(rows_of(QKV, rows, N, 3 * E, C), key, cols, N, scale, PREC)
+        weight = attention_weights(load_rows(QKV, rows, N, 3 * E, C), key, cols, N, scale, PREC)
         mixed = tl.dot(weight.to(value.dtype), value, input_precision=PREC)
         place = OUT + rows[:, None] * E + tl.arange(0, C)[None, :]
         tl.store(place, mixed.to(value.dtype), mask=rows[:, None] < N)
@@ -61,20 +62,21 @@ def attend_backward_kernel(
     QKV, GRAD, DQKV, N, scale, H: tl.constexpr, C: tl.constexpr, NP: tl.constexpr, M: tl.constexpr,
     PREC: tl.constexpr,
 ):  # fmt: skip
+    """Store the gradients of queries, keys and values of one head of one instance."""
     E: tl.constexpr = H * C
     b, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
     QKV += b * N * 3 * E + h * C
     DQKV += b * N * 3 * E + h * C
     GRAD += b * N * E + h * C
     cols, c = tl.arange(0, NP), tl.arange(0, C)
-    value = rows_of(QKV + 2 * E, cols, N, 3 * E, C)
-    key = centred(rows_of(QKV + E, cols, N, 3 * E, C).to(tl.float32), cols, N).to(value.dtype)
+    value = load_rows(QKV + 2 * E, cols, N, 3 * E, C)
+    key = centre_rows(load_rows(QKV + E, cols, N, 3 * E, C).to(tl.float32), cols, N).to(value.dtype)
     dkey = tl.zeros([NP, C], tl.float32)
     dvalue = tl.zeros([NP, C], tl.float32)
     for begin in range(0, N, M):
         rows = begin + tl.arange(0, M)
-        query, grad = rows_of(QKV, rows, N, 3 * E, C), rows_of(GRAD, rows, N, E, C)
-        weight = softmax(query, key, cols, N, scale, PREC)
+        query, grad = load_rows(QKV, rows, N, 3 * E, C), load_rows(GRAD, rows, N, E, C)
+        weight = attention_weights(query, key, cols, N, scale, PREC)
         dweight = tl.dot(grad, tl.trans(value), input_precision=PREC)
         dscores = weight * (dweight - tl.sum(weight * dweight, 1)[:, None]) * (scale / LOG2E)
         dscores = dscores.to(value.dtype)
@@ -83,7 +85,7 @@ def attend_backward_kernel(
         dkey = tl.dot(tl.trans(dscores), query, dkey, input_precision=PREC)
         dvalue = tl.dot(tl.trans(weight.to(value.dtype)), grad, dvalue, input_precision=PREC)
     place = cols[:, None] * (3 * E) + c[None, :]
-    tl.store(DQKV + E + place, centred(dkey, cols, N).to(value.dtype), mask=cols[:, None] < N)
+    tl.store(DQKV + E + place, centre_rows(dkey, cols, N).to(value.dtype), mask=cols[:, None] < N)
     tl.store(DQKV + 2 * E + place, dvalue.to(value.dtype), mask=cols[:, None] < N)
 
 

@@ -1,15 +1,15 @@
-"""Triton: prices of customers, and a beam that combines routes by them.
+"""Triton: prices of customers, and a beam search that combines routes by them.
 
 `search/recombine/set_partitioning.py` describes the method.
 
-Prices: one program makes all rounds of one instance, and reads only its lists of customers again
-and again. Tensor operations pass through a table of routes by customers twice in each round.
+Prices: one program runs all rounds of one instance, and reads only its lists of customers again and
+again. Tensor operations would read a table of routes by customers twice in each round.
 
-The beam: one program has some places of one instance. Customers are bits of words of 32, so that a
-few instructions compare two sets. One product of matrices counts, for all places, the routes that
-each customer can choose from. Routes come in order of their values, so the first ones found for a
-place are its best, and from some route on all cost too much for every place. No table of places by
-routes is written, which is what takes the time in plain tensor operations.
+The beam: one program has some places of one instance. Customers are bits of 32-bit words, so that a
+few instructions compare two sets. One matrix product counts, for all places, the routes that each
+customer can choose from. Routes come in order of their values, so the first ones found for a place
+are its best, and beyond some route all are too expensive for every place. No table of places by
+routes is written; that table takes most of the time in plain tensor operations.
 """
 
 import torch
@@ -26,49 +26,52 @@ PRICED_WARPS = 8
 
 
 @triton.jit
-def priced(MEMBERS, SIZE, COST, PRICE, route, R):
-    """Values of some routes at these prices, summed customer by customer, and how many each serves."""
-    there = route < R
-    size = tl.load(SIZE + route, mask=there, other=0)
-    value = tl.load(COST + route, mask=there, other=float("inf"))
+def route_values(MEMBERS, SIZE, COST, PRICE, route, R):
+    """Return the values of some routes at given prices, and their numbers of customers."""
+    exists = route < R
+    size = tl.load(SIZE + route, mask=exists, other=0)
+    value = tl.load(COST + route, mask=exists, other=float("inf"))
     for k in range(0, tl.max(size)):
-        who = tl.load(MEMBERS + k * R + route, mask=k < size, other=0).to(tl.int32)
-        value -= tl.load(PRICE + who, mask=k < size, other=0.0)
+        customer = tl.load(MEMBERS + k * R + route, mask=k < size, other=0).to(tl.int32)
+        value -= tl.load(PRICE + customer, mask=k < size, other=0.0)
     return value, size
 
 
-@triton.jit(do_not_specialize=["rounds", "L"])  # the longest route is any number
+@triton.jit(do_not_specialize=["rounds", "L"])  # L, the size of the longest route, may be any number
 def prices_kernel(
     MEMBERS, SIZE, COST, PRICE, COUNT, KEPT, L, R, N, rounds, pace, momentum, patience, tiny,
     NP: tl.constexpr, M: tl.constexpr,
 ):  # fmt: skip
-    """Rounds of subgradients from the prices given, which are scratch from then on; the best are kept."""
+    """Run subgradient rounds from the prices in PRICE, which is scratch from then on; KEPT gets the best prices.
+
+    MEMBERS has L slots of customers for each of R routes, of which the first SIZE count; COUNT is scratch.
+    """
     b, column = tl.program_id(0).to(tl.int64), tl.arange(0, NP)
     real = column < N
-    members, size, cost, mine, count = MEMBERS + b * L * R, SIZE + b * R, COST + b * R, PRICE + b * N, COUNT + b * N
-    price, way = tl.load(mine + column, mask=real, other=0.0), tl.zeros((NP,), dtype=tl.float32)
-    kept, bound, vain = price, tl.sum(way) - float("inf"), 0 * rounds
+    members, size, cost, prices, count = MEMBERS + b * L * R, SIZE + b * R, COST + b * R, PRICE + b * N, COUNT + b * N
+    price, direction = tl.load(prices + column, mask=real, other=0.0), tl.zeros((NP,), dtype=tl.float32)
+    kept, bound, idle_rounds = price, tl.sum(direction) - float("inf"), 0 * rounds
     for _ in range(rounds):
-        tl.store(mine + column, price, mask=real)
+        tl.store(prices + column, price, mask=real)
         tl.store(count + column, 0, mask=real)
-        tl.debug_barrier()  # what is written here is read by other threads of the program
-        low = tl.sum(price)
+        tl.debug_barrier()  # other threads of the program read what is stored here
+        dual_value = tl.sum(price)
         for start in range(0, R, M):
             route = start + tl.arange(0, M)
-            value, long = priced(members, size, cost, mine, route, R)
-            pays = value < 0.0
-            low += tl.sum(tl.where(pays, value, 0.0))
-            for k in range(0, tl.max(tl.where(pays, long, 0))):  # few pay
-                who = tl.load(members + k * R + route, mask=pays & (k < long), other=0).to(tl.int32)
-                tl.atomic_add(count + who, 1, mask=pays & (k < long), sem="relaxed")
+            value, long = route_values(members, size, cost, prices, route, R)
+            is_negative = value < 0.0
+            dual_value += tl.sum(tl.where(is_negative, value, 0.0))
+            for k in range(0, tl.max(tl.where(is_negative, long, 0))):  # few values are negative
+                customer = tl.load(members + k * R + route, mask=is_negative & (k < long), other=0).to(tl.int32)
+                tl.atomic_add(count + customer, 1, mask=is_negative & (k < long), sem="relaxed")
         tl.debug_barrier()
-        lack = 1.0 - tl.load(count + column, mask=real, other=1, cache_modifier=".cg").to(tl.float32)
+        subgradient = 1.0 - tl.load(count + column, mask=real, other=1, cache_modifier=".cg").to(tl.float32)
         tl.debug_barrier()
-        higher, tired = low > bound, (low <= bound) & (vain >= patience)
-        kept, bound = tl.where(higher, price, kept), tl.maximum(low, bound)
-        vain, pace = tl.where(higher | tired, 0, vain + 1), tl.where(tired, 0.5 * pace, pace)
-        way = momentum * way + lack
-        price += pace * tl.maximum(1.0 - low, 0.0) / (tl.sum(way * way) + tiny) * way
+        higher, is_idle = dual_value > bound, (dual_value <= bound) & (idle_rounds >= patience)
+        kept, bound = tl.where(higher, price, kept), tl.maximum(dual_value, bound)
+        idle_rounds, pace = tl.where(higher | is_idle, 0, idle_rounds + 1), tl.where(is_idle, 0.5 * pace, pace)
+        direction = momentum * direction + subgradient
+        price += pace * tl.maximum(1.0 - dual_value, 0.0) / (tl.sum(direction * direction) + tiny) * direction
     tl.store(KEPT + b * N + column, kept, mask=real)
 
 
@@ -115,20 +118,26 @@ def launch_prices(
 
 
 @triton.jit
-def free_routes(COVER, WORDS, VALUE, place, there, score, most, route, WN: tl.constexpr, R):
-    """Whether each route can be added to each place: it serves no customer twice, and its sum is not too large."""
+def compatible_routes(COVER, WORDS, VALUE, place, exists, score, most, route, WN: tl.constexpr, R):
+    """Return whether each route can be added to each place, [M, T], and the sums of values then.
+
+    It can if it serves no customer twice and its sum is below `most`.
+    """
     real = route < R
     clash = tl.zeros((place.shape[0], route.shape[0]), dtype=tl.int32)
     for m in tl.static_range(WN):
-        cover = tl.load(COVER + place * WN + m, mask=there, other=-1)
+        cover = tl.load(COVER + place * WN + m, mask=exists, other=-1)
         clash |= cover[:, None] & tl.load(WORDS + m * R + route, mask=real, other=-1)[None, :]
     sums = score[:, None] + tl.load(VALUE + route, mask=real, other=float("inf"))[None, :]
-    return (clash == 0) & (sums < most) & real[None, :] & there[:, None], sums
+    return (clash == 0) & (sums < most) & real[None, :] & exists[:, None], sums
 
 
 @triton.jit
-def cheap_routes(VALUE, least, most, R, T: tl.constexpr):
-    """How many routes are cheap enough for the best of some places: they come in order, so the others need no look."""
+def count_cheap_routes(VALUE, least, most, R, T: tl.constexpr):
+    """Return the number of routes whose value is low enough for the best of some places.
+
+    Values come in ascending order, so that all later routes can be skipped.
+    """
     count = 0 * R
     for start in range(0, R, T):
         route = start + tl.arange(0, T)
@@ -137,32 +146,35 @@ def cheap_routes(VALUE, least, most, R, T: tl.constexpr):
     return count
 
 
-@triton.jit(do_not_specialize=["W"])  # a beam begins with one place
+@triton.jit(do_not_specialize=["W"])  # a beam starts with one place
 def places_kernel(
     COVER, SCORE, WORDS, SERVED, VALUE, MOST, SUMS, ADDED, W, R, N,
     WN: tl.constexpr, NP: tl.constexpr, K: tl.constexpr, M: tl.constexpr, T: tl.constexpr, LOOK: tl.constexpr,
 ):  # fmt: skip
-    """The first K routes of the customer with the smallest choice, at each of M places."""
+    """Store the first K compatible routes of the most constrained customer, for each of M places.
+
+    That is the unserved customer with the fewest compatible routes. SUMS gets the sums of values, ADDED the routes.
+    """
     b = tl.program_id(0).to(tl.int64)
     place, column = tl.program_id(1) * M + tl.arange(0, M), tl.arange(0, NP)
-    there = place < W
-    score, most = tl.load(SCORE + b * W + place, mask=there, other=float("inf")), tl.load(MOST + b)
+    exists = place < W
+    score, most = tl.load(SCORE + b * W + place, mask=exists, other=float("inf")), tl.load(MOST + b)
     cover, words, value = COVER + b * W * WN, WORDS + b * WN * R, VALUE + b * R
-    choices, cheap = tl.zeros((M, NP), dtype=tl.float32), cheap_routes(value, tl.min(score), most, R, LOOK)
+    choices, cheap = tl.zeros((M, NP), dtype=tl.float32), count_cheap_routes(value, tl.min(score), most, R, LOOK)
     for start in range(0, cheap, T):
         route = start + tl.arange(0, T)
-        free, _ = free_routes(cover, words, value, place, there, score, most, route, WN, R)
+        free, _ = compatible_routes(cover, words, value, place, exists, score, most, route, WN, R)
         served = tl.load(SERVED + (b * R + route[:, None]) * NP + column[None, :], mask=(route < R)[:, None], other=0.0)
         choices += tl.dot(free.to(served.dtype), served)
-    real = there[:, None] & (column < N)[None, :]
+    real = exists[:, None] & (column < N)[None, :]
     word = tl.load(cover + place[:, None] * WN + (column >> 5)[None, :], mask=real, other=-1)
-    who = tl.argmin(tl.where((word >> (column & 31)[None, :]) & 1 == 1, float("inf"), choices), axis=1)
+    customer = tl.argmin(tl.where((word >> (column & 31)[None, :]) & 1 == 1, float("inf"), choices), axis=1)
     count = tl.zeros((M,), dtype=tl.int32)
     for start in range(0, cheap, T):
         route = start + tl.arange(0, T)
-        free, sums = free_routes(cover, words, value, place, there, score, most, route, WN, R)
-        his = tl.load(words + (who >> 5)[:, None] * R + route[None, :], mask=(route < R)[None, :], other=0)
-        wanted = (free & ((his >> (who & 31)[:, None]) & 1 == 1)).to(tl.int32)
+        free, sums = compatible_routes(cover, words, value, place, exists, score, most, route, WN, R)
+        row_words = tl.load(words + (customer >> 5)[:, None] * R + route[None, :], mask=(route < R)[None, :], other=0)
+        wanted = (free & ((row_words >> (customer & 31)[:, None]) & 1 == 1)).to(tl.int32)
         at = count[:, None] + tl.cumsum(wanted, axis=1) - wanted
         kept, index = (wanted == 1) & (at < K), (b * W + place[:, None]) * K + at
         tl.store(SUMS + index, sums, mask=kept)

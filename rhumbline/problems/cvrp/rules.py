@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rhumbline.errors import InputError
 from rhumbline.problems.cvrp.instance import MAX_CUSTOMERS, CVRPInstance, Routes
+from rhumbline.problems.kernel_traits import GraphUse, RolloutKernel
 from rhumbline.problems.metrics import longer_side, scale_to_unit_square
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.record import PER_INSTANCE, Record
@@ -66,6 +67,8 @@ class CVRP:
     """The rules of the CVRP for the rollout engines. Every method is pure."""
 
     name = solves = "cvrp"
+    rollout_kernel: RolloutKernel | None = "routes"
+    cuda_graph: GraphUse | None = None
     nouns: tuple[str, str] = ("customer", "customers")
     size_unit = "customers"
     max_size = MAX_CUSTOMERS + 1  # the depot counts

@@ -23,6 +23,7 @@ from rhumbline.problems.jssp.rules import (
     JSSPBatch,
     stack_fields,
 )
+from rhumbline.problems.kernel_traits import GraphUse, RolloutKernel
 from rhumbline.record import PER_INSTANCE, Record
 
 # Decisions per operation after which machines no longer wait, so that every rollout ends.
@@ -152,6 +153,8 @@ class JSSPMachines(JobShopRules):
     """The rules for policies that decide for each machine. Action 0 waits, j + 1 takes job j."""
 
     name = "jssp-machines"
+    rollout_kernel: RolloutKernel | None = None
+    cuda_graph: GraphUse | None = "by name"
 
     def action_count(self, batch: JSSPBatch) -> int:
         """Return the number of jobs, plus one for waiting."""

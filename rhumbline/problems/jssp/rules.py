@@ -21,6 +21,7 @@ from torch import Tensor
 
 from rhumbline.errors import InputError
 from rhumbline.problems.jssp.instance import LIMITS, JSSPInstance, Schedule
+from rhumbline.problems.kernel_traits import GraphUse, RolloutKernel
 from rhumbline.record import PER_INSTANCE, Record
 
 MAX_RANDOM_DURATION = 98  # of the field's random instances (Zhang et al. 2020)
@@ -229,6 +230,8 @@ class JSSP(JobShopRules):
     """
 
     name = "jssp"
+    rollout_kernel: RolloutKernel | None = "schedules"
+    cuda_graph: GraphUse | None = "auto"
 
     def __init__(self, candidates: Literal["active", "any"] = "active"):
         self.candidates = CANDIDATE_RULES[candidates]

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rhumbline.problems.kernel_traits import GraphUse, RolloutKernel
 from rhumbline.problems.metrics import longer_side, scale_to_unit_square
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.problems.tsp.instance import MAX_CITIES, Tour, TSPInstance
@@ -45,6 +46,8 @@ class TSP:
     """The rules of the TSP for the rollout engines. Every method is pure."""
 
     name = solves = "tsp"
+    rollout_kernel: RolloutKernel | None = "tours"
+    cuda_graph: GraphUse | None = None
     nouns: tuple[str, str] = ("city", "cities")
     size_unit = "cities"
     max_size = MAX_CITIES

@@ -16,7 +16,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline import kernels
-from rhumbline.problems.cvrp import CVRP
 from rhumbline.record import Record
 from rhumbline.search.plan_sets.diverse import gather_per_instance, mark_repeats
 
@@ -94,7 +93,7 @@ def best_partition_engine(device: torch.device, customers: int, wanted: str) -> 
     """
     if wanted == "torch":
         return "tensors"
-    reason = kernels.why_not(CVRP.name, device, customers + 1, largest=kernels.MAX_TILE_NODES + 1)
+    reason = kernels.why_not_compiled(device, customers + 1, kernels.MAX_TILE_NODES + 1)
     if reason:
         return "tensors"
     return "kernels" if device.type == "cuda" else "compiled"

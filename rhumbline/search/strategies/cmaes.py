@@ -14,7 +14,7 @@ from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.noise import box_muller
 from rhumbline.search import cma_es
-from rhumbline.search.start_bandit import StartBandit
+from rhumbline.search.strategies.start_bandit import StartBandit
 from rhumbline.search.strategy import (
     Needs,
     Step,

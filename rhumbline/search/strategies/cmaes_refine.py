@@ -263,7 +263,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         if self.pools_routes(task) and partition_engine_for(task) == "compiled":
             from rhumbline.kernels.numba.local_search import launch as local_moves
 
-            for name in ("prices", "partition"):
+            for name in ("partition prices", "partition"):
                 local_moves.load_kernel(name)
 
     def finish(self, task: Task, state: CMAESRefineState) -> None:

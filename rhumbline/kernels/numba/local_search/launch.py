@@ -29,13 +29,13 @@ class MoveTuning:
 TUNING = MoveTuning()
 
 KERNELS = {  # module, function and the name of its signature
-    "tsp": ("local_search.tour_moves", "improve_tour", "SIGNATURE"),
-    "tsp kicks": ("local_search.tour_moves", "kick_tour", "KICK_SIGNATURE"),
-    "cvrp": ("local_search.route_moves", "improve_routes", "SIGNATURE"),
-    "cvrp ruin": ("local_search.route_ruin_recreate", "search_routes", "SIGNATURE"),
-    "jssp": ("local_search.schedule_moves", "improve_shop", "SIGNATURE"),
-    "jssp tabu": ("local_search.schedule_tabu", "search_shop", "SIGNATURE"),
-    "prices": ("set_partitioning", "values_at_prices", "PRICES_SIGNATURE"),
+    "tour moves": ("local_search.tour_moves", "improve_tour", "SIGNATURE"),
+    "tour kicks": ("local_search.tour_moves", "kick_tour", "KICK_SIGNATURE"),
+    "route moves": ("local_search.route_moves", "improve_routes", "SIGNATURE"),
+    "route ruin": ("local_search.route_ruin_recreate", "search_routes", "SIGNATURE"),
+    "schedule moves": ("local_search.schedule_moves", "improve_shop", "SIGNATURE"),
+    "schedule tabu": ("local_search.schedule_tabu", "search_shop", "SIGNATURE"),
+    "partition prices": ("set_partitioning", "values_at_prices", "PRICES_SIGNATURE"),
     "partition": ("set_partitioning", "cheapest_partition", "SIGNATURE"),
 }
 
@@ -98,7 +98,7 @@ def shorten_tour(
         place[tour] = np.arange(size, dtype=np.int32)
         waiting = np.ones(size, np.bool_)
         queue_state = np.array([0, size], np.int64)
-        moves = load_kernel("tsp")(
+        moves = load_kernel("tour moves")(
             distance,
             near,
             tour,
@@ -136,7 +136,7 @@ def kick_and_shorten_tour(
     queue_state = np.zeros(2, np.int64)
     best = tour.copy()
     scratch = np.empty(size, np.int32)
-    better = load_kernel("tsp kicks")(
+    better = load_kernel("tour kicks")(
         distance,
         near,
         tour,
@@ -174,7 +174,7 @@ def shorten_routes(
         may_open = vehicles is None or len(routes) < vehicles
         rows, length = pack_routes(routes, len(routes) + may_open, size)
         load = np.zeros(len(rows), np.int64)
-        moves = load_kernel("cvrp")(
+        moves = load_kernel("route moves")(
             distance,
             near,
             demand,
@@ -239,7 +239,7 @@ def shorten_schedule(
     trial = np.zeros(size, np.int64)
     due = np.zeros(size, np.int32)
     stack = np.zeros(size, np.int32)
-    made = load_kernel("jssp")(
+    made = load_kernel("schedule moves")(
         duration, before, behind, sequence, opening, place, head, trial, due, stack, most
     )
     return split_by_job(head, durations), made
@@ -308,7 +308,7 @@ def find_cheapest_partition(
     words = -(-customers // 64)
     prices = tuple(np.empty(customers) for _ in range(4))
     value = np.empty(count)
-    paid = load_kernel("prices")(begin, members, cost, best, *descent, prices, value)
+    paid = load_kernel("partition prices")(begin, members, cost, best, *descent, prices, value)
     order = np.argsort(value, kind="stable")
     bits = np.zeros((count, words), np.uint64)
     beam = make_beam(width, words, customers)

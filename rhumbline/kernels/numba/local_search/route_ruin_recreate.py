@@ -1,186 +1,196 @@
 """numba: ruin and recreate on the routes of one plan; `local_search.route_ruin_recreate` calls it.
 
-Strings of neighbouring customers are removed from a few neighbouring routes and inserted one by one
-where they cost least (SISR of Christiaens and Vanden Berghe 2020). Simulated annealing accepts the
-result if it costs less, or not much more.
+Strings of consecutive customers are removed from a few neighbouring routes, and the customers are
+inserted one by one where they cost least (SISR of Christiaens and Vanden Berghe 2020). Simulated
+annealing accepts the result if it costs less, or not much more.
 
-There are four differences from the paper. A route is also opened if that costs less than any place
-in the others, as the distances of a file need not be those of a plane. Fleets are not reduced: a
-plan is given, and a removal is undone if a customer finds no room. Routes are ruined around the
-nearest customers only. Temperatures are in legs of the plan.
+There are four differences from the paper. A new route is also opened if that costs less than every
+insertion into the others, as the distances of a file need not be Euclidean. Fleets are not reduced:
+a plan is given, and a removal is undone if a customer does not fit anywhere. Routes are ruined
+around the nearest customers only. Temperatures are in mean legs of the plan.
 
-A route is a row of customers; there may be as many as there are rows. Rows are saved before they
-change, so that they can be restored.
+A plan is a tuple (rows, length, load, route, place, from_previous, home). Row r of `rows` has the
+customers of route r, and there may be as many routes as rows; `length`, `load` and `home` (distance
+from the last customer to the depot) are those of each route. `route`, `place` and `from_previous`
+(distance from its predecessor) are those of each customer. Routes are saved before they change, so
+that they can be restored.
 """
 
 import math
 
 from numba import njit, types
 
-from rhumbline.kernels.numba.local_search.tour_moves import draw, step
+from rhumbline.kernels.numba.local_search.tour_moves import draw, njit_function
 
-REMOVED = 10.0  # customers at a time, on average
-LONGEST = 10.0  # string of them
-SPLITS = 2  # one in SPLITS strings leaves customers in its middle where they are ...
-LARGER = 100  # ... one more of them each time, in one of LARGER draws
-BLINK = 100  # one in BLINK better places is skipped
-ORDERS = 11  # of these four are random, four by demand, two the farthest first and one the nearest
-NOW, BEST = range(2)  # in `costs`
-NOWHERE = -1
+MEAN_REMOVED = 10.0  # mean number of customers removed at a time
+MAX_STRING_LENGTH = 10.0  # customers
+SPLIT_ODDS = 2  # one string in SPLIT_ODDS preserves customers in its middle ...
+SPLIT_GROWTH_ODDS = 100  # ... and one draw in SPLIT_GROWTH_ODDS preserves one more, repeatedly
+BLINK_ODDS = 100  # one better position in BLINK_ODDS is skipped
+INSERTION_ORDERS = 11  # 4 random, 4 by demand, 2 farthest first and 1 nearest first
+CURRENT, BEST = range(2)  # indices of `costs`: of the current plan, of the best
+NO_ROUTE = -1
 
-part = njit(inline="always", error_model="numpy")  # inlined: 1.5 times as fast, and compiled no slower
+njit_inline = njit(inline="always", error_model="numpy")  # 1.5 times as fast, and takes no longer to compile
 
 
-@step
-def unit(random):
-    """A number between 0 and 1, neither of them."""
+@njit_function
+def draw_uniform(random):
+    """Return a random number between 0 and 1, both excluded."""
     return (draw(random, 1 << 30) + 0.5) / (1 << 30)
 
 
-@part
-def link(distance, demand, plan, r):
-    """Note of each customer of a row where it is and how far from the one before; of the row its load and way home."""
-    rows, length, load, route, place, ahead, home = plan
+@njit_inline
+def update_route(distance, demand, plan, r):
+    """Update route, position and predecessor distance of each customer of route r.
+
+    Updates the route's load and return distance, too.
+    """
+    rows, length, load, route, place, from_previous, home = plan
     last, carried = 0, 0
     for i in range(length[r]):
         c = rows[r, i]
-        route[c], place[c], ahead[c] = r, i, distance[last, c]
+        route[c], place[c], from_previous[c] = r, i, distance[last, c]
         carried += demand[c]
         last = c
     load[r], home[r] = carried, distance[last, 0]
 
 
-@step
+@njit_function
 def row_cost(plan, r):
-    """The length of a route; of an empty one its way home is 0."""
-    rows, length, _, _, _, ahead, home = plan
+    """Return the length of route r; that of an empty one is 0, as its return distance is 0."""
+    rows, length, _, _, _, from_previous, home = plan
     cost = home[r]
     for i in range(length[r]):
-        cost += ahead[rows[r, i]]
+        cost += from_previous[rows[r, i]]
     return cost
 
 
-@step
-def linked(distance, demand, plan):
-    """The length of all routes, after what `link` does."""
+@njit_function
+def update_all_routes(distance, demand, plan):
+    """Update every route and return the total length."""
     cost = 0.0
     for r in range(len(plan[1])):
-        link(distance, demand, plan, r)
+        update_route(distance, demand, plan, r)
         cost += row_cost(plan, r)
     return cost
 
 
-@step
-def is_kept(kept, count, r):
-    """Whether a row was written down."""
+@njit_function
+def is_saved(saved_routes, saved_count, r):
+    """Return whether route r is among the saved ones."""
     known = False
-    for k in range(count):
-        known |= kept[k] == r
+    for k in range(saved_count):
+        known |= saved_routes[k] == r
     return known
 
 
-@part
-def keep(plan, saved, count, r):
-    """Write a row down, unless it was; how many are."""
-    kept, rows, length, cost = saved
-    if is_kept(kept, count, r):
-        return count
-    kept[count], length[count], cost[count] = r, plan[1][r], row_cost(plan, r)
-    for i in range(length[count]):
-        rows[count, i] = plan[0][r, i]
-    return count + 1
+@njit_inline
+def save_route(plan, saved, saved_count, r):
+    """Save route r, unless it is already; return the number of saved routes."""
+    saved_routes, rows, length, cost = saved
+    if is_saved(saved_routes, saved_count, r):
+        return saved_count
+    saved_routes[saved_count], length[saved_count], cost[saved_count] = r, plan[1][r], row_cost(plan, r)
+    for i in range(length[saved_count]):
+        rows[saved_count, i] = plan[0][r, i]
+    return saved_count + 1
 
 
-@step
-def restore(distance, demand, plan, saved, count):
-    """All rows as they were written down."""
-    kept, rows, length, _ = saved
-    for k in range(count):
-        r = kept[k]
+@njit_function
+def restore_routes(distance, demand, plan, saved, saved_count):
+    """Restore all saved routes."""
+    saved_routes, rows, length, _ = saved
+    for k in range(saved_count):
+        r = saved_routes[k]
         plan[1][r] = length[k]
         for i in range(length[k]):
             plan[0][r, i] = rows[k, i]
-        link(distance, demand, plan, r)
+        update_route(distance, demand, plan, r)
 
 
-@step
-def string_of(length, at, longest, random):
-    """Where a string begins that holds a place of a row, where it ends, and what in its middle stays: [hole, end)."""
-    size = int(1.0 + unit(random) * min(float(length), longest))
-    left = 0
-    if 1 < size < length and draw(random, SPLITS) == 0:
-        left = 1
-        while size + left < length and draw(random, LARGER) == 0:
-            left += 1
-    span = size + left
+@njit_function
+def draw_string(length, at, longest, random):
+    """Draw a string that contains position `at` of a route with `length` customers.
+
+    Returns begin, end, and the begin and end of the preserved range, whose customers stay; it is empty unless the
+    string is split. All ends are exclusive.
+    """
+    size = int(1.0 + draw_uniform(random) * min(float(length), longest))
+    preserved = 0
+    if 1 < size < length and draw(random, SPLIT_ODDS) == 0:
+        preserved = 1
+        while size + preserved < length and draw(random, SPLIT_GROWTH_ODDS) == 0:
+            preserved += 1
+    span = size + preserved
     low, high = max(0, at - span + 1), min(at, length - span)
     begin = low + draw(random, high - low + 1)
-    hole = begin + 1 + draw(random, size - 1) if left > 0 else begin + span
-    return begin, begin + span, hole, hole + left
+    hole = begin + 1 + draw(random, size - 1) if preserved > 0 else begin + span
+    return begin, begin + span, hole, hole + preserved
 
 
-@step
-def take_out(distance, demand, plan, r, string, removed, gone):
-    """Take a string out of a row, but for its hole; how many customers are removed then."""
+@njit_function
+def remove_string(distance, demand, plan, r, string, removed, removed_count):
+    """Remove a string from route r except its preserved range; return the number of all removed customers."""
     rows, length, _, route, _, _, _ = plan
     begin, end, hole, hole_end = string
     filled = begin
     for i in range(begin, length[r]):
         c = rows[r, i]
         if i < end and not hole <= i < hole_end:
-            removed[gone], route[c] = c, NOWHERE
-            gone += 1
+            removed[removed_count], route[c] = c, NO_ROUTE
+            removed_count += 1
         else:
             rows[r, filled] = c
             filled += 1
     length[r] = filled
-    link(distance, demand, plan, r)
-    return gone
+    update_route(distance, demand, plan, r)
+    return removed_count
 
 
-@step
-def routes_of(length):
-    """How many rows have customers."""
+@njit_function
+def count_used_routes(length):
+    """Return the number of routes with customers."""
     used = 0
     for r in range(len(length)):
         used += length[r] > 0
     return used
 
 
-@step
+@njit_function
 def ruin(distance, near, demand, plan, saved, removed, random):
-    """Take strings out of routes round a random customer; how many rows were written down, and customers removed."""
+    """Remove strings from routes around a random customer; return how many routes are saved and customers removed."""
     _, length, _, route, place, _, _ = plan
-    customers, count, gone = len(demand) - 1, 0, 0
-    longest = min(LONGEST, customers / routes_of(length))
-    strings = int(1.0 + unit(random) * (4.0 * REMOVED / (1.0 + longest) - 1.0))
+    customers, saved_count, removed_count = len(demand) - 1, 0, 0
+    longest = min(MAX_STRING_LENGTH, customers / count_used_routes(length))
+    strings = int(1.0 + draw_uniform(random) * (4.0 * MEAN_REMOVED / (1.0 + longest) - 1.0))
     seed = 1 + draw(random, customers)
     for k in range(-1, near.shape[1]):
         c = seed if k < 0 else near[seed, k]
         r = route[c]
-        if count == strings:
+        if saved_count == strings:
             break
-        if r == NOWHERE or is_kept(saved[0], count, r):
+        if r == NO_ROUTE or is_saved(saved[0], saved_count, r):
             continue
-        count = keep(plan, saved, count, r)
-        string = string_of(length[r], place[c], longest, random)
-        gone = take_out(distance, demand, plan, r, string, removed, gone)
-    return count, gone
+        saved_count = save_route(plan, saved, saved_count, r)
+        string = draw_string(length[r], place[c], longest, random)
+        removed_count = remove_string(distance, demand, plan, r, string, removed, removed_count)
+    return saved_count, removed_count
 
 
-@step
-def sort(distance, demand, removed, gone, key, random):
-    """Put removed customers into the order in which they go back."""
-    kind = draw(random, ORDERS)
-    for i in range(gone):
+@njit_function
+def sort_removed(distance, demand, removed, removed_count, key, random):
+    """Sort the removed customers into a random one of the insertion orders."""
+    kind = draw(random, INSERTION_ORDERS)
+    for i in range(removed_count):
         c = removed[i]
         if kind < 4:
-            key[i] = unit(random)
+            key[i] = draw_uniform(random)
         elif kind < 8:
             key[i] = -demand[c]
         else:
             key[i] = -distance[0, c] if kind < 10 else distance[0, c]
-    for i in range(1, gone):
+    for i in range(1, removed_count):
         value, c, j = key[i], removed[i], i - 1
         while j >= 0 and key[j] > value:
             key[j + 1], removed[j + 1] = key[j], removed[j]
@@ -188,12 +198,15 @@ def sort(distance, demand, removed, gone, key, random):
         key[j + 1], removed[j + 1] = value, c
 
 
-@part
-def best_place(distance, demand, capacity, plan, c, random):
-    """The row and the place in it where a customer costs least; a row of its own if that is less, or nothing else."""
-    rows, length, load, _, _, ahead, home = plan
-    away, room = distance[c], capacity - demand[c]  # as far there as back
-    least, row, at, empty = math.inf, NOWHERE, 0, NOWHERE
+@njit_inline
+def best_insertion(distance, demand, capacity, plan, c, random):
+    """Return the route and the position where customer c costs least.
+
+    That is an empty route if it costs less or is the only one with room; (NO_ROUTE, 0) if the customer fits nowhere.
+    """
+    rows, length, load, _, _, from_previous, home = plan
+    away, room = distance[c], capacity - demand[c]  # distances are symmetric
+    least, row, at, empty = math.inf, NO_ROUTE, 0, NO_ROUTE
     for r in range(len(length)):
         if length[r] == 0:
             empty = r
@@ -201,54 +214,54 @@ def best_place(distance, demand, capacity, plan, c, random):
             before = away[0]
             for i in range(length[r]):
                 behind = away[rows[r, i]]
-                change = before + behind - ahead[rows[r, i]]
-                if change < least and draw(random, BLINK) > 0:
+                change = before + behind - from_previous[rows[r, i]]
+                if change < least and draw(random, BLINK_ODDS) > 0:
                     least, row, at = change, r, i
                 before = behind
             change = before + away[0] - home[r]
-            if change < least and draw(random, BLINK) > 0:
+            if change < least and draw(random, BLINK_ODDS) > 0:
                 least, row, at = change, r, length[r]
-    if empty != NOWHERE and 2.0 * away[0] < least:
+    if empty != NO_ROUTE and 2.0 * away[0] < least:
         return empty, 0
     return row, at
 
 
-@part
-def put(distance, demand, plan, r, at, c):
-    """Put a customer into a row."""
+@njit_inline
+def insert_customer(distance, demand, plan, r, at, c):
+    """Insert customer c at position `at` of route r."""
     rows, length = plan[0], plan[1]
     for i in range(length[r], at, -1):
         rows[r, i] = rows[r, i - 1]
     rows[r, at] = c
     length[r] += 1
-    link(distance, demand, plan, r)
+    update_route(distance, demand, plan, r)
 
 
-@step
-def recreate(distance, demand, capacity, plan, saved, count, removed, gone, random):
-    """Put all removed customers back; how many rows are written down then, and whether there was room for all."""
-    for i in range(gone):
+@njit_function
+def recreate(distance, demand, capacity, plan, saved, saved_count, removed, removed_count, random):
+    """Insert all removed customers; return the number of saved routes, and whether every customer had room."""
+    for i in range(removed_count):
         c = removed[i]
-        r, at = best_place(distance, demand, capacity, plan, c, random)
-        if r == NOWHERE:
-            return count, False
-        count = keep(plan, saved, count, r)
-        put(distance, demand, plan, r, at, c)
-    return count, True
+        r, at = best_insertion(distance, demand, capacity, plan, c, random)
+        if r == NO_ROUTE:
+            return saved_count, False
+        saved_count = save_route(plan, saved, saved_count, r)
+        insert_customer(distance, demand, plan, r, at, c)
+    return saved_count, True
 
 
-@step
-def change_of(plan, saved, count):
-    """By how much rows that were written down have become longer."""
+@njit_function
+def cost_change(plan, saved, saved_count):
+    """Return by how much the saved routes have become longer."""
     change = 0.0
-    for k in range(count):
+    for k in range(saved_count):
         change += row_cost(plan, saved[0][k]) - saved[3][k]
     return change
 
 
-@step
-def note_best(plan, best):
-    """Take a plan for the best."""
+@njit_function
+def copy_to_best(plan, best):
+    """Copy the plan to `best`."""
     rows, length = best
     length[:] = plan[1]
     for r in range(len(length)):
@@ -261,23 +274,24 @@ def search_routes(
 ):  # fmt: skip
     """Ruin and recreate up to `most` times at a temperature; return whether the best plan has changed.
 
-    `plan` are rows and their lengths, and what `link` notes of them. `saved` is room for rows, `best` the best plan so
-    far, `costs` those of both, `near` the customers nearest to each. Less than `tolerance` below the best is no better.
+    `plan` is described above, and everything but rows and lengths is set here. `saved` is scratch for saved routes,
+    `best` the best plan so far, `costs` the lengths of both plans, `near` the nearest customers of each customer. A
+    plan counts as better only if it is shorter by more than `tolerance`.
     """
     removed, key = scratch
-    better, costs[NOW] = False, linked(distance, demand, plan)
+    better, costs[CURRENT] = False, update_all_routes(distance, demand, plan)
     for _ in range(most):
-        count, gone = ruin(distance, near, demand, plan, saved, removed, random)
-        sort(distance, demand, removed, gone, key, random)
-        count, fits = recreate(distance, demand, capacity, plan, saved, count, removed, gone, random)
-        change = change_of(plan, saved, count)
-        if not fits or change >= -temperature * math.log(unit(random)):
-            restore(distance, demand, plan, saved, count)
+        saved_count, removed_count = ruin(distance, near, demand, plan, saved, removed, random)
+        sort_removed(distance, demand, removed, removed_count, key, random)
+        saved_count, fits = recreate(distance, demand, capacity, plan, saved, saved_count, removed, removed_count, random)
+        change = cost_change(plan, saved, saved_count)
+        if not fits or change >= -temperature * math.log(draw_uniform(random)):
+            restore_routes(distance, demand, plan, saved, saved_count)
             continue
-        costs[NOW] += change
-        if costs[NOW] < costs[BEST] - tolerance:
-            costs[BEST], better = costs[NOW], True
-            note_best(plan, best)
+        costs[CURRENT] += change
+        if costs[CURRENT] < costs[BEST] - tolerance:
+            costs[BEST], better = costs[CURRENT], True
+            copy_to_best(plan, best)
     return better
 
 

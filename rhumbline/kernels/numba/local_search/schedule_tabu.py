@@ -1,35 +1,37 @@
 """numba: tabu search on one schedule; `local_search.schedule_tabu` calls it.
 
-A schedule is the order of the operations on each machine, here as the neighbours of each operation;
-every operation starts as early as that allows. A move takes an operation of a critical block to the
-block's ends, or one of its ends into the block (N7 of Zhang et al. 2007). Its makespan is estimated
-from the heads and tails of the operations that it touches (Balas and Vazacopoulos 1998). The best
-move that is not tabu is made even if the schedule gets longer; its reversal is tabu for a while.
-Moves that might contradict a job are left out, by a condition that also holds for times of 0 and
-for jobs that visit a machine twice.
+A schedule is the order of the operations on each machine, stored as links: the machine predecessor
+(`previous`) and successor (`following`) of each operation. `before` and `behind` are its
+predecessor and successor in its job. Every operation starts as early as these allow. A move takes
+an operation of a critical block to the block's ends, or one of its ends into the block (N7 of Zhang
+et al. 2007). Its makespan is estimated from the heads and tails of the operations that it affects
+(Balas and Vazacopoulos 1998). The best move that is not tabu is made even if the schedule gets
+longer; its reversal is tabu for a while. Moves that might contradict the order of a job are left
+out, by a condition that also holds for durations of 0 and for jobs that visit a machine twice.
 
-Arrays have one entry more than there are operations: a dummy operation that takes no time, the
-neighbour of operations without one.
+Arrays have one entry more than there are operations: a sentinel of duration 0, the neighbour of
+operations without one.
 """
 
 import numpy as np
 from numba import types
 
-from rhumbline.kernels.numba.local_search.tour_moves import draw, step
+from rhumbline.kernels.numba.local_search.tour_moves import draw, njit_function
 
-ENDLESS, NEVER = 2**62, 2**30
-LEAST_BAN = 10  # moves; one more for each time that all machines go into the jobs, and two fifths more at most
-BEST, NOW, IDLE = range(3)  # in `state`: the best makespan, moves made, moves since it was found
+INFINITE_TIME, NEVER_DUE = 2**62, 2**30
+MIN_TENURE = 10  # moves; plus jobs // machines, and a random part of up to two fifths
+BEST_MAKESPAN, MOVES, IDLE_MOVES = range(3)  # indices of `state`: the last counts moves since the best makespan
 
 
-@step
+@njit_function
 def set_heads(duration, before, behind, previous, following, head, due, order):
-    """The earliest starts, and operations such that none comes before what it waits for; whether that is all.
+    """Write the earliest starts to `head` and a topological order to `order`; return whether all operations are in it.
 
-    Nobody is ever due, and there is room behind the last, so that nothing here depends on what is hard to foresee.
+    The sentinel is never due, and the order has room behind its last entry, so the code needs no branches that a
+    processor would mispredict.
     """
     sentinel, filled, at = len(duration) - 1, 0, 0
-    due[sentinel] = NEVER
+    due[sentinel] = NEVER_DUE
     for o in range(sentinel):
         due[o] = (before[o] != sentinel) + (previous[o] != sentinel)
         order[filled] = o
@@ -47,9 +49,9 @@ def set_heads(duration, before, behind, previous, following, head, due, order):
     return filled == sentinel
 
 
-@step
+@njit_function
 def measure(duration, before, behind, previous, following, head, tail, due, order):
-    """Heads, tails and the makespan; -1 if the orders contradict each other."""
+    """Write heads and tails; return the makespan, or -1 if the orders contain a cycle."""
     if not set_heads(duration, before, behind, previous, following, head, due, order):
         return -1
     makespan = 0
@@ -60,15 +62,15 @@ def measure(duration, before, behind, previous, following, head, tail, due, orde
     return makespan
 
 
-@step
-def is_next(o, end, duration, head, tail, makespan):
-    """Whether a critical path goes on with an operation when one before it ends."""
+@njit_function
+def continues_path(o, end, duration, head, tail, makespan):
+    """Return whether operation o continues a critical path whose previous operation ends at `end`."""
     return o != len(duration) - 1 and head[o] == end and end + duration[o] + tail[o] == makespan
 
 
-@step
+@njit_function
 def critical_path(duration, behind, following, head, tail, makespan, path, random):
-    """One longest path, taken at random where several go on; how many operations it has."""
+    """Write a critical path to `path`, with random choices where several exist; return its number of operations."""
     sentinel = len(duration) - 1
     length, seen, here = 0, 0, sentinel
     for o in range(sentinel):
@@ -79,17 +81,18 @@ def critical_path(duration, behind, following, head, tail, makespan, path, rando
         path[length] = here
         length += 1
         end, one, two = head[here] + duration[here], behind[here], following[here]
-        here = one if is_next(one, end, duration, head, tail, makespan) else sentinel
-        if is_next(two, end, duration, head, tail, makespan) and (here == sentinel or draw(random, 2) == 0):
+        here = one if continues_path(one, end, duration, head, tail, makespan) else sentinel
+        if continues_path(two, end, duration, head, tail, makespan) and (here == sentinel or draw(random, 2) == 0):
             here = two
     return length
 
 
-@step
+@njit_function
 def is_safe(o, goal, forward, duration, before, behind, head, tail):
-    """Whether an operation may surely go behind (or before) another of its block: no way leads back to its job.
+    """Return whether an operation can move behind (or, backward, before) another of its block without creating a cycle.
 
-    A way from the next of its job to the goal would be longer than the goal's, unless that next one takes no time.
+    The condition is sufficient. A path from its job successor to `goal` would be longer than the tail of `goal`, unless
+    the successor has duration 0.
     """
     other, time = (behind[o], tail) if forward else (before[o], head)
     if other == len(duration) - 1:
@@ -98,9 +101,12 @@ def is_safe(o, goal, forward, duration, before, behind, head, tail):
     return lead > 0 or (lead == 0 and duration[other] > 0 and other != goal)
 
 
-@step
-def rearranged(path, source, target, segment):
-    """The operations between two places of a block, with that of the first in the other; how many."""
+@njit_function
+def fill_segment(path, source, target, segment):
+    """Write the operations between two places of a block to `segment`, with the one at `source` moved to `target`.
+
+    Returns the size of the segment.
+    """
     low, way = min(source, target), 1 if source < target else -1
     for k in range(source, target, way):
         segment[k - low] = path[k + way]
@@ -108,11 +114,12 @@ def rearranged(path, source, target, segment):
     return abs(target - source) + 1
 
 
-@step
-def guess(duration, before, behind, head, tail, segment, size, earliest, latest, trial):
-    """The longest path through a segment that begins after `earliest` and is followed by `latest`, all else as it was.
+@njit_function
+def estimate_makespan(duration, before, behind, head, tail, segment, size, earliest, latest, trial):
+    """Estimate the makespan if `segment` begins after `earliest` and is followed by the tail `latest`.
 
-    What comes before and behind in the jobs is taken to stay where it is, so this may be wrong in either direction.
+    It is the longest path through the segment. Heads and tails of job neighbours are taken to stay as they are, so the
+    estimate may be wrong in either direction.
     """
     longest, end, rest = 0, earliest, latest
     for k in range(size):
@@ -126,9 +133,9 @@ def guess(duration, before, behind, head, tail, segment, size, earliest, latest,
     return longest
 
 
-@step
-def is_forbidden(until, slot, segment, size, forward, now):
-    """Whether one of the orders that a move brings about must not come back yet."""
+@njit_function
+def is_tabu(until, slot, segment, size, forward, now):
+    """Return whether a move brings back an order of two operations that is still tabu."""
     moved = segment[size - 1] if forward else segment[0]
     for k in range(size - 1):
         if forward and until[segment[k], slot[moved]] > now:
@@ -138,9 +145,9 @@ def is_forbidden(until, slot, segment, size, forward, now):
     return False
 
 
-@step
-def forbid(until, slot, segment, size, forward, end):
-    """Forbid the orders that a move has undone."""
+@njit_function
+def make_tabu(until, slot, segment, size, forward, end):
+    """Make the orders that a move has reversed tabu until the move number `end`."""
     moved = segment[size - 1] if forward else segment[0]
     for k in range(size - 1):
         if forward:
@@ -149,18 +156,18 @@ def forbid(until, slot, segment, size, forward, end):
             until[segment[k + 1], slot[moved]] = end
 
 
-@step
+@njit_function
 def block_end(path, length, following, start):
-    """The last place of the block that begins at a place of a critical path."""
+    """Return the last place of the block that begins at place `start` of a critical path."""
     stop = start
     while stop + 1 < length and following[path[stop]] == path[stop + 1]:
         stop += 1
     return stop
 
 
-@step
-def move_of(kind, one, start, stop):
-    """From where to where the moves of a place of a block go: to its end and its beginning, and from these to it."""
+@njit_function
+def block_move(kind, one, start, stop):
+    """Return source and target of move `kind` at a place of a block: to its end, to its begin, or from these to it."""
     if kind == 0:
         return one, stop
     if kind == 1:
@@ -168,40 +175,44 @@ def move_of(kind, one, start, stop):
     return (start, one) if kind == 2 else (stop, one)
 
 
-@step
-def is_double(kind, one, start, stop):
-    """Whether another move does the same: at the ends of a block, and where neighbours change places."""
+@njit_function
+def is_duplicate(kind, one, start, stop):
+    """Return whether another kind or place gives the same move: at the ends of a block, or a swap of neighbours."""
     if kind < 2:
-        return kind == 1 and one == start + 1  # as the first to the second place does, or in a block of two to its end
+        return kind == 1 and one == start + 1  # the same as kind 0 of the first place
     return not start < one < stop or (kind == 3 and one == stop - 1)
 
 
-@step
-def choose(shop, links, times, until, slot, path, length, segment, trial, random, state, move):
-    """The move with the least guess that is not forbidden or beats the best, into `move`; else any; -1 for none."""
+@njit_function
+def choose_move(shop, links, times, until, slot, path, length, segment, trial, random, state, move):
+    """Write the source and the target of the chosen move to `move`; -1 if there is none.
+
+    It is the move with the least estimate among those that are not tabu or would beat the best makespan; else a random
+    one.
+    """
     (duration, before, behind), (previous, following), (head, tail) = shop, links, times
-    least, ties, seen, start = ENDLESS, 0, 0, 0
+    least, ties, seen, start = INFINITE_TIME, 0, 0, 0
     move[:] = -1
     while start < length:
         stop = block_end(path, length, following, start)
         for one in range(start, stop + 1):
             for kind in range(4):
-                source, target = move_of(kind, one, start, stop)
-                if source == target or is_double(kind, one, start, stop):
+                source, target = block_move(kind, one, start, stop)
+                if source == target or is_duplicate(kind, one, start, stop):
                     continue
                 forward, low, high = source < target, min(source, target), max(source, target)
                 if not is_safe(path[source], path[target], forward, duration, before, behind, head, tail):
                     continue
                 seen += 1
-                if least == ENDLESS and draw(random, seen) == 0:
+                if least == INFINITE_TIME and draw(random, seen) == 0:
                     move[0], move[1] = source, target
-                size = rearranged(path, source, target, segment)
+                size = fill_segment(path, source, target, segment)
                 ahead, last = previous[path[low]], following[path[high]]
                 earliest, latest = head[ahead] + duration[ahead], tail[last] + duration[last]
-                value = guess(duration, before, behind, head, tail, segment, size, earliest, latest, trial)
+                value = estimate_makespan(duration, before, behind, head, tail, segment, size, earliest, latest, trial)
                 if value > least:
                     continue
-                if value >= state[BEST] and is_forbidden(until, slot, segment, size, forward, state[NOW]):
+                if value >= state[BEST_MAKESPAN] and is_tabu(until, slot, segment, size, forward, state[MOVES]):
                     continue
                 ties = ties + 1 if value == least else 1
                 if draw(random, ties) == 0:
@@ -210,24 +221,25 @@ def choose(shop, links, times, until, slot, path, length, segment, trial, random
         start = stop + 1
 
 
-@step
-def perform(previous, following, path, source, target, segment, size):
+@njit_function
+def make_move(previous, following, path, source, target, segment, size):
     """Put a segment into its new order on the machine."""
     low, high = min(source, target), max(source, target)
     ahead, last = previous[path[low]], following[path[high]]
     for k in range(size):
         o = segment[k]
-        previous[o], following[ahead] = ahead, o  # the successor of the sentinel is never read
+        previous[o], following[ahead] = ahead, o  # the sentinel's successor is never read
         ahead = o
     following[ahead], previous[last] = last, ahead
 
 
-def search_shop(shop, links, times, scratch, until, slot, best, random, state, ban, most):
-    """Up to `most` moves from the present orders; those made, fewer if no move is left, -1 if orders contradict.
+def search_shop(shop, links, times, scratch, until, slot, best, random, state, tenure, most):
+    """Make up to `most` tabu moves from the current orders.
 
-    `shop` are durations and neighbours in the jobs; `links` those on the machines; `times` heads and tails;
-    `until` says to when one operation may not come before another, that with a `slot` on its machine. `best` gets the
-    starts of the best schedule so far, `state` its makespan.
+    Returns the number of moves made, which is smaller if no move is left, or -1 if the orders contain a cycle. `shop`
+    are durations and job neighbours; `links` the machine neighbours; `times` heads and tails. Until move `until[a, s]`
+    operation a must not go before the operation with slot s on its machine. `best` gets the starts of the best schedule
+    so far, `state` its makespan. `tenure` is the least number of moves for which an order is tabu.
     """
     (duration, before, behind), (previous, following), (head, tail) = shop, links, times
     due, order, path, segment, trial = scratch
@@ -236,23 +248,23 @@ def search_shop(shop, links, times, scratch, until, slot, best, random, state, b
     for made in range(most):
         if makespan < 0:
             return -1
-        if makespan < state[BEST]:
-            state[BEST], state[IDLE] = makespan, 0
+        if makespan < state[BEST_MAKESPAN]:
+            state[BEST_MAKESPAN], state[IDLE_MOVES] = makespan, 0
             best[:] = head
         length = critical_path(duration, behind, following, head, tail, makespan, path, random)
-        choose(shop, links, times, until, slot, path, length, segment, trial, random, state, move)
+        choose_move(shop, links, times, until, slot, path, length, segment, trial, random, state, move)
         if move[0] < 0:
             return made
-        size = rearranged(path, move[0], move[1], segment)
-        state[NOW] += 1
-        state[IDLE] += 1
-        forbid(until, slot, segment, size, move[0] < move[1], state[NOW] + ban + draw(random, 2 * ban // 5 + 1))
-        perform(previous, following, path, move[0], move[1], segment, size)
+        size = fill_segment(path, move[0], move[1], segment)
+        state[MOVES] += 1
+        state[IDLE_MOVES] += 1
+        make_tabu(until, slot, segment, size, move[0] < move[1], state[MOVES] + tenure + draw(random, 2 * tenure // 5 + 1))
+        make_move(previous, following, path, move[0], move[1], segment, size)
         makespan = measure(duration, before, behind, previous, following, head, tail, due, order)
     if makespan < 0:
         return -1
-    if makespan < state[BEST]:
-        state[BEST], state[IDLE] = makespan, 0
+    if makespan < state[BEST_MAKESPAN]:
+        state[BEST_MAKESPAN], state[IDLE_MOVES] = makespan, 0
         best[:] = head
     return most
 

@@ -22,11 +22,11 @@ OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no objects 
 
 @cache
 def load_rollout_kernel(vehicles: bool) -> Any:
-    """Return the compiled kernel of TSP or, with vehicles, of CVRP.
+    """Return the compiled kernel for tours or, with vehicles, for routes.
 
     It comes from the cache on disk, or is compiled now and stored there if possible.
     """
-    precompile.wait_for_kernel("cvrp" if vehicles else "tsp")
+    precompile.wait_for_kernel("routes" if vehicles else "tours")
     try:
         return compile_kernel(vehicles, cache=True)
     except Exception:  # no writable folder, a full disk, a damaged file: for this process only

@@ -31,26 +31,27 @@ class PrecompileTuning:
 
 TUNING = PrecompileTuning()
 
-_waiting: dict[str, Thread] = {}  # for each problem, the thread that waits for its compiler
+HAS_VEHICLES = {"tours": False, "routes": True}  # all kernels of rollouts
+_waiting: dict[str, Thread] = {}  # for each kernel, the thread that waits for its compiler
 
 
 @cache
-def cache_name(problem: str) -> str:
-    """Return the name of a problem's kernel, which changes with any of its sources."""
+def cache_name(kernel: str) -> str:
+    """Return the name of a kernel on disk, which changes with any of its sources."""
     checksum = 0
     for name in SOURCES:
         source = (HERE / name).read_bytes()
         checksum = zlib.crc32(source, checksum)
-    return f"{problem}_{checksum:08x}"
+    return f"{kernel}_{checksum:08x}"
 
 
-def start_compiling(problem: str) -> None:
+def start_compiling(kernel: str) -> None:
     """Start a process that compiles a kernel, unless it is stored or no core is free for that."""
-    if problem in _waiting or find_spec("numba") is None:
+    if kernel in _waiting or find_spec("numba") is None:
         return
-    if is_stored(problem) or not has_spare_core():
+    if is_stored(kernel) or not has_spare_core():
         return
-    vehicles = problem == "cvrp"
+    vehicles = HAS_VEHICLES[kernel]
     module = "rhumbline.kernels.numba.rollout.cache"
     work = f"from {module} import compile_kernel; compile_kernel({vehicles}, cache=True)"
     # The process ends at once: an orderly end of numba takes time.
@@ -61,9 +62,9 @@ def start_compiling(problem: str) -> None:
     except OSError:
         return
     # The thread reaps the process, also if no caller ever waits for the kernel.
-    _waiting[problem] = Thread(target=process.wait, daemon=True)
-    _waiting[problem].start()
-    atexit.register(stop_compiling, process, _waiting[problem])
+    _waiting[kernel] = Thread(target=process.wait, daemon=True)
+    _waiting[kernel].start()
+    atexit.register(stop_compiling, process, _waiting[kernel])
 
 
 def has_spare_core() -> bool:
@@ -86,18 +87,18 @@ def stop_compiling(process: "Popen[bytes]", waiting: Thread) -> None:
     waiting.join()
 
 
-def wait_for_kernel(problem: str) -> None:
+def wait_for_kernel(kernel: str) -> None:
     """Wait until no other process is compiling a kernel."""
-    if problem in _waiting:
-        _waiting[problem].join(TUNING.max_wait_seconds)
+    if kernel in _waiting:
+        _waiting[kernel].join(TUNING.max_wait_seconds)
 
 
-def is_stored(problem: str) -> bool:
+def is_stored(kernel: str) -> bool:
     """Return whether numba's cache has a kernel of this name.
 
     One for another processor or another numba counts too, which costs time in rare cases.
     """
-    name = cache_name(problem)
+    name = cache_name(kernel)
     pattern = f"*{name}*.nbi"
     found = [any(folder.rglob(pattern)) for folder in cache_folders()]
     return any(found)

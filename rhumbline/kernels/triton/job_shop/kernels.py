@@ -287,6 +287,12 @@ def jssp_rollout_kernel(
     R: tl.constexpr, JP: tl.constexpr, WP: tl.constexpr, D: tl.constexpr, H: tl.constexpr, PART: tl.constexpr,
     AHEAD: tl.constexpr, ACTIVE: tl.constexpr, GREEDY: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
+    """Run R job-shop rollouts of one instance; the grid is (instances, tiles of rollouts).
+
+    DURATION, MACHINE and TAIL are [J, C] by instance, for J jobs of up to C operations; machine W - 1 means that a job
+    is done. ACTION [T, K S] and COST [K S] are results. All rows whose next decision has one candidate make it without
+    the network, up to AHEAD times before the network decides for all rows.
+    """
     b = tl.program_id(0).to(tl.int64)
     r, valid, _, _, attempt, instance = tile_rows(K, S, ID, COUNTERS, b, R)  # rows: rollouts, not tokens
     seed, unit, bound_unit = tl.load(COUNTERS), tl.load(UNIT + b), tl.load(BOUND + b)

@@ -25,8 +25,8 @@ def initial_mask(first, N, C: tl.constexpr, W: tl.constexpr):
     Otherwise it is a bitset in 32-bit words [M], as tiles of several parts would take half of the registers.
     """
     if C == 1:
-        exists = (columns(0, W)[None, :] < N) & (columns(0, W)[None, :] != first[:, None])
-        return (tl.where(exists, 0.0, 2.0 * MASKED),)
+        is_open = (columns(0, W)[None, :] < N) & (columns(0, W)[None, :] != first[:, None])
+        return (tl.where(is_open, 0.0, 2.0 * MASKED),)
     else:
         return initial_words(first, N, C * W // 32)
 

@@ -149,6 +149,7 @@ def tsp_stream_kernel(
     W: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr, GREEDY: tl.constexpr, GIVEN: tl.constexpr,
     DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
+    """Run M TSP rollouts of one instance, as `tile_kernels.tsp_rollout_kernel` does; SEEN [R, NP] must begin as 0."""
     E: tl.constexpr = H * D
     NP = NP // 16 * 16  # unchanged, but tells the compiler so that rows of bytes are loaded by words
     b = tl.program_id(0).to(tl.int64)
@@ -203,6 +204,7 @@ def cvrp_stream_kernel(
     W: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr, GREEDY: tl.constexpr, GIVEN: tl.constexpr,
     DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
+    """Run M CVRP rollouts of one instance, as `tile_kernels.cvrp_rollout_kernel` does; SEEN as for TSP."""
     E: tl.constexpr = H * D
     NP = NP // 16 * 16  # unchanged, but tells the compiler so that rows of bytes are loaded by words
     b = tl.program_id(0).to(tl.int64)

@@ -4,6 +4,9 @@ Only the actions and the cost are written to global memory. Keys, values and, wi
 layer, pointers of the instance stay in shared memory; scores, masks and logits live in registers.
 Matrix products run on tensor cores in bfloat16, everything else is float32. All routing problems
 share `glimpse_logits` and `select_node`; a problem adds its mask, query and cost.
+
+Sizes: K latents, S starts, R = K S rollouts of an instance; N nodes, padded to NP; C parts of W
+columns; M rollouts of a tile; H heads of width D, E = H D; T steps at most.
 """
 
 import triton
@@ -234,6 +237,13 @@ def tsp_rollout_kernel(
     GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, GIVEN: tl.constexpr,
     LAYER: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
+    """Run M TSP rollouts of one instance; the grid is (instances, tiles of rollouts).
+
+    Tables by instance: KEY, VALUE, POINTER, QUERY_LAST [NP, E], QUERY [R, E], GLIMPSE_SHIFT [K, E], BIAS [NP], XY [N,
+    2], START [S]. ACTION [N, R] and COST [R] are results. If GIVEN, ACTION begins with prefixes of LENGTH [R] actions.
+    COUNTERS are the seed and the number of the first attempt. A program returns at once unless IS_BOUNDED of its
+    instance is BOUNDED, so that a launch of each variant serves all instances.
+    """
     E: tl.constexpr = H * D
     C: tl.constexpr = NP // W
     G: tl.constexpr = NP // 16 if C == 1 else 16
@@ -302,6 +312,10 @@ def cvrp_rollout_kernel(
     GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, GIVEN: tl.constexpr,
     LAYER: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
+    """Run M CVRP rollouts of one instance, as `tsp_rollout_kernel` does.
+
+    In addition: QUERY is [K, E], QUERY_LOAD [E], DEMAND [N], CAPACITY a number, ACTION [T, R]. Node 0 is the depot.
+    """
     E: tl.constexpr = H * D
     C: tl.constexpr = NP // W
     G: tl.constexpr = NP // 16 if C == 1 else 16

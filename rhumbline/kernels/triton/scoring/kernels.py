@@ -23,9 +23,9 @@ TSP = tl.constexpr(0)
 CVRP = tl.constexpr(1)
 NEVER = tl.constexpr(32767)  # later than any step; steps are int16
 
-# Triton compiles a kernel again for numbers that are 1 or multiples of 16: seconds each, in the middle of a search that
-# scores a plan or sixteen of them. The machine code is the same but for a single chunk, which saves a few instructions.
-compiled = partial(
+# Triton compiles a kernel again for integers that are 1 or multiples of 16. That takes seconds in the middle of a
+# search, and gains nothing except a few instructions if there is a single chunk.
+scoring_jit = partial(
     triton.jit, do_not_specialize=["R", "pc_groups", "pc_share"], do_not_specialize_on_alignment=["splits"]
 )
 
@@ -35,14 +35,14 @@ compiled = partial(
 
 @triton.jit
 def _rows(INDEX, ACT, ROOM, tile, count, A, T, t0, M: tl.constexpr, LISTED: tl.constexpr, PROBLEM: tl.constexpr):
-    """Rows of a tile: index, validity, trajectory, step, current and chosen node, room.
+    """Load rows of a tile: index, validity, trajectory, step, current and chosen node, load left (`room`).
 
-    They are those that a list names, in rising order, or all. Past the end the last one repeats: of rows that are not
-    listed the forward kernel may have left nothing to read.
+    If LISTED they are those that a list names, in ascending order, else all. Past the end the last row repeats, since
+    the forward kernel may not have stored anything for rows that are not listed.
     """
     at = tile * M + tl.arange(0, M)
     valid = at < count
-    row = tl.maximum(tl.minimum(at, count - 1), 0)                   # an empty list is not followed, only fetched from
+    row = tl.maximum(tl.minimum(at, count - 1), 0)                   # an empty list is read, but the row is not used
     if LISTED:
         row = tl.load(INDEX + row)
     r = row // T
@@ -52,13 +52,13 @@ def _rows(INDEX, ACT, ROOM, tile, count, A, T, t0, M: tl.constexpr, LISTED: tl.c
     return row, valid, r, t, tl.load(at - 1).to(tl.int32), tl.load(at).to(tl.int32), room
 
 
-# The interpreter has no libdevice. Asking what `triton.jit` made, not the environment, cannot disagree with Triton.
+# The interpreter has no libdevice. The type that `triton.jit` returns always tells whether it is in use.
 FAST = tl.constexpr(isinstance(_rows, triton.JITFunction))
 
 
 @triton.jit
 def _chunk(chunk, chunks, tiles):
-    """First tile of a chunk and the one after its last."""
+    """Return the first tile of a chunk and the one after its last."""
     lo = chunk * tl.cdiv(tiles, chunks)
     return lo, tl.minimum(lo + tl.cdiv(tiles, chunks), tiles)
 
@@ -74,9 +74,9 @@ def _outer(row, col, TR: tl.constexpr):
 
 @triton.jit
 def _allowed(POS, DEMAND, r, t, room, col, N: tl.constexpr, NP: tl.constexpr, PROBLEM: tl.constexpr, TR: tl.constexpr):
-    """Which nodes each row may choose, [M, NP], or [NP, M] if TR: the problem's rules.
+    """Return which nodes each row may choose, [M, NP], or [NP, M] if TR: the problem's rules.
 
-    Rows of positions are filled up to NP, so that they can be loaded in vectors; -1 there: visited before the start.
+    Rows of POS are padded to NP with -1 (visited before the start), so that they can be loaded in vectors.
     """
     r, node = _outer(r, col, TR)
     due, _ = _outer(t, col, TR)
@@ -90,14 +90,14 @@ def _allowed(POS, DEMAND, r, t, room, col, N: tl.constexpr, NP: tl.constexpr, PR
 
 @triton.jit
 def _constant(PC, r, col, pc_share, NP: tl.constexpr, TR: tl.constexpr):
-    """The pointer constants of each row, which are filled up likewise."""
+    """Load the pointer constants of each row, which are padded likewise."""
     group, node = _outer(r // pc_share, col, TR)
     return tl.load(PC + group * NP + node)
 
 
 @triton.jit
 def _query(QL, QB, QX, r, cur, room, e, scale2, E: tl.constexpr, PROBLEM: tl.constexpr):
-    """One head's queries [M, D] in float32, times scale * log2(e) so that scores go straight into exp2."""
+    """Return one head's queries [M, D] in float32, times scale * log2(e) so that scores go straight into exp2."""
     q = tl.load(QB + r[:, None] * E + e[None, :]) + tl.load(QL + cur[:, None] * E + e[None, :]).to(tl.float32)
     if PROBLEM == CVRP:
         q += (tl.abs(room) - 0.5)[:, None] * tl.load(QX + e)[None, :]
@@ -106,19 +106,19 @@ def _query(QL, QB, QX, r, cur, room, e, scale2, E: tl.constexpr, PROBLEM: tl.con
 
 @triton.jit
 def _squash(u):
-    """x in [0, 1] with tanh(u) = 1 - 2 x, so 1 - tanh^2 = 4 x (1 - x). Saturates cleanly: exp2 gives 0 or inf."""
+    """Return x in [0, 1] with tanh(u) = 1 - 2 x, so 1 - tanh^2 = 4 x (1 - x). exp2 may saturate to 0 or inf."""
     y = tl.exp2(u * (2.0 * LOG2E)) + 1.0
     return libdevice.fast_dividef(1.0, y) if FAST else 1.0 / y       # one reciprocal; a full division is six operations
 
 
 # Every kernel first moves its pointers to its instance (one 64-bit addition each); all later offsets are 32-bit.
-@compiled
+@scoring_jit
 def forward_kernel(INDEX, PLACE, K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND, SCORE, O, STAT, LZ,
                    R, A, T, t0, pc_groups, pc_share, scale2, clip,
                    N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
                    E: tl.constexpr, PROBLEM: tl.constexpr, HAS_PC: tl.constexpr, SAVE: tl.constexpr,
                    LISTED: tl.constexpr):
-    """Scores of one tile of M rows, all heads; saves the glimpse o, the heads' log-sums, log z."""
+    """Store scores of one tile of M rows, all heads; if SAVE also the glimpse o, the heads' log-sums and log z."""
     DT: tl.constexpr = K.dtype.element_ty
     tiles = tl.cdiv(R * T, M)
     pid = tl.program_id(0)
@@ -129,7 +129,7 @@ def forward_kernel(INDEX, PLACE, K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND
     PC, QB, QX, DEMAND = PC + b * pc_groups * NP, QB + b * R * E, QX + b * E, DEMAND + b * N
     ACT, POS, ROOM = ACT + b * R * A, POS + b * R * NP, ROOM + rows
     SCORE, O, STAT, LZ = SCORE + rows, O + rows * E, STAT + rows * H * 2, LZ + rows
-    INDEX, count = INDEX + rows + b, R * T                           # a list has one place more than there are rows
+    INDEX, count = INDEX + rows + b, R * T                           # a list has one entry more than there are rows
     if LISTED:
         count = tl.load(PLACE + rows + R * T - 1)
         if tile * M >= count:
@@ -166,16 +166,16 @@ def forward_kernel(INDEX, PLACE, K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND
         tl.store(LZ + row, lz, mask=valid)
 
 
-@compiled
+@scoring_jit
 def pointer_backward_kernel(INDEX, PLACE, P, PC, ACT, POS, ROOM, DEMAND, G, O, LZ, DO, DP, DPC,
                             R, A, T, t0, pc_groups, pc_share, clip, splits,
                             N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
                             E: tl.constexpr, PROBLEM: tl.constexpr, HAS_PC: tl.constexpr, ONE: tl.constexpr,
                             DEEP: tl.constexpr):
-    """dO of a chunk of tiles (stored, if DEEP), its share of dP (kept in registers) and of dPC; u is recomputed from o.
+    """Store dO of a chunk of tiles (if DEEP), its share of dP (kept in registers) and of dPC; u is recomputed from o.
 
-    With ONE group of constants, so has dPC a share for each chunk. A loop over groups keeps the compiler from fetching
-    the next tile's rows ahead.
+    With ONE group of constants, dPC has a share for each chunk, too. Without, a loop over groups keeps the compiler
+    from prefetching the next tile's rows.
     """
     DT: tl.constexpr = P.dtype.element_ty
     pid = tl.program_id(0)
@@ -195,7 +195,7 @@ def pointer_backward_kernel(INDEX, PLACE, P, PC, ACT, POS, ROOM, DEMAND, G, O, L
     dpc = tl.zeros([NP], tl.float32)
     for tile in range(lo, hi):
         row, valid, r, t, cur, nxt, room = _rows(INDEX, ACT, ROOM, tile, count, A, T, t0, M, True, PROBLEM)
-        g = tl.load(G + row, mask=valid, other=0.0) * clip           # repeated rows of the last tile count nothing
+        g = tl.load(G + row, mask=valid, other=0.0) * clip           # repeated rows of the last tile add nothing
         lz = tl.load(LZ + row)
         o = tl.load(O + row[:, None] * E + e[None, :])                                           # [M, E]
         # Transposed tiles [NP, M], as for the heads: nothing is reduced over nodes, since the forward kept log z.
@@ -214,7 +214,7 @@ def pointer_backward_kernel(INDEX, PLACE, P, PC, ACT, POS, ROOM, DEMAND, G, O, L
         if HAS_PC and ONE:
             dpc += tl.sum(du, 1)
         elif HAS_PC:
-            first = tl.load(INDEX + tile * M) // T // pc_share       # listed rows rise: groups from first to last
+            first = tl.load(INDEX + tile * M) // T // pc_share       # listed rows ascend: groups first to last
             last = tl.load(INDEX + tl.minimum(tile * M + M, count) - 1) // T // pc_share
             for group in range(first, last + 1):
                 part = tl.sum(tl.where((r // pc_share == group)[None, :], du, 0.0), 1)
@@ -227,7 +227,7 @@ def pointer_backward_kernel(INDEX, PLACE, P, PC, ACT, POS, ROOM, DEMAND, G, O, L
 @triton.jit
 def _fetch(INDEX, QL, QB, QX, ACT, ROOM, O, STAT, DO, tile, count, A, T, t0, scale2,
            M: tl.constexpr, E: tl.constexpr, D: tl.constexpr, PROBLEM: tl.constexpr):
-    """One head's inputs of a tile. dO is zero for repeated rows, so they count nothing in any gradient."""
+    """Load one head's inputs of a tile. dO is zero for repeated rows, so they add nothing to any gradient."""
     DT: tl.constexpr = O.dtype.element_ty
     row, valid, r, t, cur, nxt, room = _rows(INDEX, ACT, ROOM, tile, count, A, T, t0, M, True, PROBLEM)
     d = tl.arange(0, D)
@@ -237,12 +237,12 @@ def _fetch(INDEX, QL, QB, QX, ACT, ROOM, O, STAT, DO, tile, count, A, T, t0, sca
     return q, tl.load(DO + here, mask=valid[:, None], other=0.0), tl.load(O + here), stat
 
 
-@compiled
+@scoring_jit
 def heads_backward_kernel(INDEX, PLACE, K, V, QL, QB, QX, ACT, POS, ROOM, DEMAND, O, STAT, DO, DK, DV,
                           R, A, T, t0, scale, splits,
                           N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
                           E: tl.constexpr, PROBLEM: tl.constexpr):
-    """One head's share of dK and dV over a chunk of tiles (kept in registers); dq is written over dO."""
+    """Store one head's share of dK and dV over a chunk of tiles (kept in registers); dq overwrites dO."""
     DT: tl.constexpr = O.dtype.element_ty
     pid = tl.program_id(0)
     h = pid % H                                                      # heads of one chunk run together: they share O, DO
@@ -288,11 +288,11 @@ def heads_backward_kernel(INDEX, PLACE, K, V, QL, QB, QX, ACT, POS, ROOM, DEMAND
     tl.store(DV + at, dv, mask=real[:, None])
 
 
-@compiled
+@scoring_jit
 def query_backward_kernel(INDEX, PLACE, DQ, ACT, ROOM, DQL, DQX, R, A, T, t0, splits,
                           N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
                           E: tl.constexpr, PROBLEM: tl.constexpr):
-    """A chunk's share of dQL by a one-hot product (no contention, deterministic), and of dQX."""
+    """Store a chunk's share of dQL, by a one-hot product (no contention, deterministic), and of dQX."""
     pid = tl.program_id(0)
     b = (pid // splits).to(tl.int64)
     rows = b * R * T
@@ -315,9 +315,9 @@ def query_backward_kernel(INDEX, PLACE, DQ, ACT, ROOM, DQL, DQX, R, A, T, t0, sp
         tl.store(DQX + pid.to(tl.int64) * E + e, dqx)
 
 
-@compiled
+@scoring_jit
 def trajectory_backward_kernel(INDEX, PLACE, DQ, DQB, R, T, M: tl.constexpr, E: tl.constexpr):
-    """dQB: the sum of dq over the rows of one trajectory, which are neighbours in the list."""
+    """Store dQB: the sum of dq over the rows of one trajectory, which are consecutive in the list."""
     pid = tl.program_id(0)
     b, r = (pid // R).to(tl.int64), pid % R
     rows = b * R * T
@@ -336,9 +336,10 @@ def trajectory_backward_kernel(INDEX, PLACE, DQ, DQB, R, T, M: tl.constexpr, E: 
 
 @triton.jit(do_not_specialize=["rows"])
 def list_kernel(WHAT, GRAD, INDEX, PLACE, rows, certain_from, M: tl.constexpr, BY_GRADIENT: tl.constexpr):
-    """Which rows of an instance are kept, in rising order, and how many up to each; M rows at a time.
+    """List the selected rows of an instance in ascending order, and their number up to each row; M rows at a time.
 
-    WHAT says it, or it has scores, and those are kept that have a gradient: not certain, and weighed at all.
+    If BY_GRADIENT, WHAT has scores, and rows are selected whose gradient is nonzero and whose score is below
+    `certain_from`, or NaN. Else WHAT is nonzero for selected rows.
     """
     b = tl.program_id(0).to(tl.int64)
     INDEX, PLACE = INDEX + b * (rows + 1), PLACE + b * rows
@@ -349,7 +350,7 @@ def list_kernel(WHAT, GRAD, INDEX, PLACE, rows, certain_from, M: tl.constexpr, B
         if BY_GRADIENT:
             grad = tl.load(GRAD + b * rows + row, mask=real, other=0.0)
             score = tl.load(WHAT + b * rows + row, mask=real, other=0.0)
-            kept = (grad != 0.0) & ~(score >= certain_from)            # what is not a number stays
+            kept = (grad != 0.0) & ~(score >= certain_from)            # NaN scores stay
         else:
             kept = tl.load(WHAT + b * rows + row, mask=real, other=0) != 0
         kept = kept.to(tl.int32)
@@ -357,4 +358,4 @@ def list_kernel(WHAT, GRAD, INDEX, PLACE, rows, certain_from, M: tl.constexpr, B
         tl.store(PLACE + row, place, mask=real)
         tl.store(INDEX + place - 1, row, mask=kept != 0)
         before += tl.sum(kept, 0)
-    tl.store(INDEX, 0, mask=before == 0)                             # of an empty list the first is fetched, too
+    tl.store(INDEX, 0, mask=before == 0)                             # the first entry is read even if the list is empty
