@@ -17,7 +17,7 @@ def test_what_a_program_imports_is_there(path: Path) -> None:
     """Every name that it imports from the package, inside functions too."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rhumbline"):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("rhumbline."):
             for alias in node.names:
                 place = f"{node.module}.{alias.name}"
                 module = import_module(str(node.module))

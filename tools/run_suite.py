@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from rhumbline.bench.methods import BenchOptions, SearchRunner
-from rhumbline.bench.runner import prepare_pairs, wanted_places
+from rhumbline.bench.runner import prepare_pairs, wanted_indices
 from rhumbline.bench.suite import read_suite
 from rhumbline.cli.bench_run import parse_folders, run_suite
 from rhumbline.cli.process import install_signal_handlers, run_command
@@ -21,8 +21,8 @@ def compile_kernels(path: Path, options: BenchOptions) -> int:
     """Compile the kernels that a run needs."""
     for pair in prepare_pairs(read_suite(path), options):
         if isinstance(pair.runner, SearchRunner):
-            places = wanted_places(pair, options.limit)[: pair.runner.together]
-            pair.runner.warm_up([pair.instance_set.instances[place] for place in places], 0)
+            indices = wanted_indices(pair, options.limit)[: pair.runner.together]
+            pair.runner.warm_up([pair.instance_set.instances[index] for index in indices], 0)
     return 0
 
 

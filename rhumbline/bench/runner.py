@@ -46,7 +46,7 @@ class CurrentWork:
 
     set: str
     method: str
-    # How much of its budget is spent, in words; empty if that is unknown
+    # How much of its budget is spent, as text; empty if that is unknown
     spent: str
 
 
@@ -54,12 +54,12 @@ class CurrentWork:
 class RunProgress:
     """How far a run has come."""
 
-    # Number of results that are there, and of all results
+    # The number of results on the disk, and the number of results of the complete run
     done: int
     total: int
     # An estimate, if there is one
     seconds_left: float | None
-    # The results that have been added since the last report
+    # The results since the last report
     latest: tuple[Result, ...]
     current: CurrentWork | None = None
 
@@ -78,11 +78,11 @@ class MethodOnSet:
 
 @dataclass
 class BenchJob:
-    """Some instances of a set for a method, with one seed. `places` are their places in the set."""
+    """Some instances of a set, by their `indices` in it, for one method and one seed."""
 
     pair: MethodOnSet
     seed: int
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
 
     @property
     def kind(self) -> tuple[str, str]:
@@ -124,7 +124,7 @@ def run_jobs(
     listener: ProgressListener | None = None,
 ) -> Iterator[RunProgress]:
     """Run jobs and write their results. Every yielded result is on the disk already."""
-    finished = total - sum(len(job.places) for job in jobs)
+    finished = total - sum(len(job.indices) for job in jobs)
     estimate = TimeEstimate()
     yield RunProgress(finished, total, estimate.seconds_left(jobs), ())
     for number, job in enumerate(jobs):
@@ -194,8 +194,8 @@ def origin_of(suite: Suite, options: BenchOptions) -> Origin:
     )
 
 
-def wanted_places(pair: MethodOnSet, limit: int | None) -> range:
-    """Return the places of the instances that are wanted: all, or the first `limit`."""
+def wanted_indices(pair: MethodOnSet, limit: int | None) -> range:
+    """Return the indices of the instances to solve: all, or the first `limit`."""
     return range(len(pair.instance_set.instances))[:limit]
 
 
@@ -203,7 +203,7 @@ def count_results(pairs: Sequence[MethodOnSet], seeds: Sequence[int], limit: int
     """Return the number of results of a complete run."""
     count = 0
     for pair in pairs:
-        count += len(seeds) * len(wanted_places(pair, limit))
+        count += len(seeds) * len(wanted_indices(pair, limit))
     return count
 
 
@@ -213,16 +213,16 @@ def pending_jobs(
     limit: int | None,
     done: Mapping[ResultKey, Result],
 ) -> Iterator[BenchJob]:
-    """Yield jobs for all results that are not done, as large as the methods solve together."""
+    """Yield jobs for all missing results; a job has as many instances as its method batches."""
     for pair in pairs:
         set_name = pair.instance_set.spec.name
         instances = pair.instance_set.instances
         size = pair.runner.together
         for seed in seeds:
             pending = [
-                place
-                for place in wanted_places(pair, limit)
-                if (pair.method.name, set_name, instances[place].name, seed) not in done
+                index
+                for index in wanted_indices(pair, limit)
+                if (pair.method.name, set_name, instances[index].name, seed) not in done
             ]
             for first in range(0, len(pending), size):
                 yield BenchJob(pair, seed, tuple(pending[first : first + size]))
@@ -230,21 +230,21 @@ def pending_jobs(
 
 def measure_job(job: BenchJob, origin: Origin, report: ReportShare) -> Iterator[list[Result]]:
     """Run a job and yield its results in groups, as they come."""
-    instances = [job.pair.instance_set.instances[place] for place in job.places]
+    instances = [job.pair.instance_set.instances[index] for index in job.indices]
     for outcomes in job.pair.runner.solve(instances, job.seed, report):
         yield [
-            make_result(job, origin, job.places[position], outcome)
+            make_result(job, origin, job.indices[position], outcome)
             for position, outcome in outcomes
         ]
 
 
-def make_result(job: BenchJob, origin: Origin, place: int, outcome: Outcome) -> Result:
+def make_result(job: BenchJob, origin: Origin, index: int, outcome: Outcome) -> Result:
     """Return the result of an instance with everything that is known about it."""
     method = job.pair.method
     instance_set = job.pair.instance_set
     runner = job.pair.runner
     spec = instance_set.spec
-    instance = instance_set.instances[place]
+    instance = instance_set.instances[index]
     published = method.paper.get(spec.name)
     return Result(
         **asdict(origin),
@@ -256,7 +256,7 @@ def make_result(job: BenchJob, origin: Origin, place: int, outcome: Outcome) -> 
         problem=spec.problem,
         size=instance.size,
         cost=outcome.cost,
-        reference=instance_set.references[place],
+        reference=instance_set.references[index],
         referee=instance_set.referee,
         attempts=outcome.attempts,
         seconds=round(outcome.seconds, 4),
@@ -299,7 +299,7 @@ class TimeEstimate:
     def add_job(self, job: BenchJob, seconds: float) -> None:
         """Count a finished job."""
         kind = job.kind
-        instances = len(job.places)
+        instances = len(job.indices)
         before = self.spent.get(kind, TimeSpent())
         self.spent[kind] = before + TimeSpent(seconds, instances)
 
@@ -321,17 +321,17 @@ class TimeEstimate:
         """
         spent = self.spent.get(job.kind)
         if spent is None and job.pair.method.seconds is not None:
-            return job.pair.method.seconds * len(job.places)
+            return job.pair.method.seconds * len(job.indices)
         if spent is None:
             spent = sum(self.spent.values(), start=TimeSpent())
         if not spent.instances:
             return None
-        return spent.seconds / spent.instances * len(job.places)
+        return spent.seconds / spent.instances * len(job.indices)
 
 
 @dataclass
 class JobProgress:
-    """Reports how far a job is, so seldom that it does not show in the measured times."""
+    """Reports how far a job is, so rarely that measured times do not change."""
 
     seconds_between_reports: ClassVar[float] = 1.0
 
@@ -339,17 +339,17 @@ class JobProgress:
     rest: Sequence[BenchJob]
     estimate: TimeEstimate
     listener: ProgressListener | None
-    # Number of results that are there, and of all results
+    # The number of results on the disk, and the number of results of the complete run
     done: int
     total: int
-    # When the job began, and when the next report is due (monotonic clock)
+    # Times on the monotonic clock: when the job began, and when the next report is due
     began: float = field(default_factory=time.monotonic)
     due: float = 0.0
 
     def report(self, share: float, spent: str) -> None:
-        """Report the share of the job that is done, and what it has spent in words.
+        """Report the share of the job that is done, and what it has spent, as text.
 
-        Time counts from the last report of a share of 0, so that warming up is no measure.
+        A share of 0 restarts the clock, so warm-up is not timed.
         """
         now = time.monotonic()
         if not share:

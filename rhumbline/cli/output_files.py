@@ -28,24 +28,24 @@ class OutputPaths:
     stems: tuple[tuple[str, ...], ...] = ()
     suffixes: tuple[str, ...] = ()  # of the plan files: .tour, .sol
 
-    def plans(self, place: int, count: int) -> list[Path]:
+    def plans(self, index: int, count: int) -> list[Path]:
         """Return the files for the best `count` plans of an instance; none without --output."""
         if self.output is None:
             return []
-        suffix = self.suffixes[place]
-        return [self.output / f"{stem}{suffix}" for stem in self.stems[place][:count]]
+        suffix = self.suffixes[index]
+        return [self.output / f"{stem}{suffix}" for stem in self.stems[index][:count]]
 
-    def picture(self, place: int) -> Path | None:
+    def picture(self, index: int) -> Path | None:
         """Return the file for the picture of an instance, or None without --plot."""
         if not self.plot:
             return None
         folder = self.output or Path()
-        return folder / f"{self.stems[place][0]}.png"
+        return folder / f"{self.stems[index][0]}.png"
 
-    def files(self, place: int, count: int) -> list[Path]:
+    def files(self, index: int, count: int) -> list[Path]:
         """Return all files of an instance that has `count` plans."""
-        files = self.plans(place, count)
-        picture = self.picture(place)
+        files = self.plans(index, count)
+        picture = self.picture(index)
         if picture:
             files.append(picture)
         return files

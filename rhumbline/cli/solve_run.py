@@ -36,7 +36,8 @@ from rhumbline.search.after_search import Improvement
 from rhumbline.search.driver import Progress
 from rhumbline.search.solution import Solution
 
-# Times the largest training instance; beyond it local search finds much that the policy misses.
+# Warn about instances with more than this many times the nodes of the largest training instance:
+# there, local search finds large improvements that the policy misses.
 FAR_FROM_TRAINING = 1.5
 
 
@@ -110,16 +111,16 @@ class SearchPrinter(Listener):
 
 
 def prepare_job(
-    places: Sequence[Path],
+    input_paths: Sequence[Path],
     request: SolveRequest,
     options: FileOptions,
     paths: OutputPaths,
     verbosity: Verbosity,
 ) -> SolveJob:
-    """Read all instances of all files, and check everything before the first search."""
+    """Read all instances of all files and folders, and check everything before the first search."""
     files: list[Path] = []
     instances: list[Any] = []
-    for file in [file for place in places for file in find_instance_files(place)]:
+    for file in [file for path in input_paths for file in find_instance_files(path)]:
         found = instances_from(file, options.vehicles)
         instances += found
         files += [file] * len(found)
@@ -182,7 +183,7 @@ def open_trace(path: Path | None) -> Generator[TextIO | None, None, None]:
 
 
 def prepare_output_paths(paths: OutputPaths, instances: Sequence[Any], top: int) -> OutputPaths:
-    """Add the file names of each instance for its best `top` plans, and test all places."""
+    """Add the file names for the best `top` plans of each instance; refuse unwritable files."""
     stems = plan_stems(unique_stems([instance.name for instance in instances]), top)
     suffixes = tuple(plan_suffix_for(instance) for instance in instances)
     paths = replace(paths, stems=tuple(stems), suffixes=suffixes)
@@ -194,8 +195,8 @@ def prepare_output_paths(paths: OutputPaths, instances: Sequence[Any], top: int)
             DOMAINS[instance.problem].require("draw", "drawing a plan")
     if paths.output or paths.plot:
         prepare_folder(paths.output or Path())
-        for place in range(len(instances)):
-            check_replaceable(paths.files(place, top))
+        for index in range(len(instances)):
+            check_replaceable(paths.files(index, top))
     return paths
 
 
@@ -232,9 +233,9 @@ def write_results(result: GroupResult, job: SolveJob) -> None:
     Plans that exceed a limit are neither written nor printed: they are reported as errors.
     """
     found = result.by_place()
-    kept = {place: solution for place, solution in found.items() if not solution.unmet}
-    for place, solution in kept.items():
-        write_files(place, solution, job)
+    kept = {index: solution for index, solution in found.items() if not solution.unmet}
+    for index, solution in kept.items():
+        write_files(index, solution, job)
     print_results(kept, result.run, job)
     for solution in found.values():
         if solution.unmet:
@@ -247,14 +248,14 @@ def print_results(kept: Mapping[int, Solution], run: GroupRun, job: SolveJob) ->
     after_search = job.request.after.settled(problem.name)
     solutions = list(kept.values())
     width = max((len(solution.instance.name) for solution in solutions), default=0)
-    for place, solution in kept.items():
+    for index, solution in kept.items():
         if job.verbosity.as_json:
             facts = run_facts(run, job.request)
-            facts["file"] = str(job.files[place])  # several may hold instances of one name
+            facts["file"] = str(job.files[index])  # several may hold instances of one name
             facts |= render.after_search_facts(solution, after_search)
             line = render.result_json(solution, problem.solves, facts)
         else:
-            written = job.paths.files(place, 1 + len(solution.others))
+            written = job.paths.files(index, 1 + len(solution.others))
             line = render.result_line(solution, width, written, after_search)
         print_result(line)
     if len(solutions) > 1:
@@ -274,15 +275,15 @@ def run_facts(run: GroupRun, request: SolveRequest) -> dict[str, Any]:
     return facts
 
 
-def write_files(place: int, solution: Solution, job: SolveJob) -> None:
+def write_files(index: int, solution: Solution, job: SolveJob) -> None:
     """Write the plans of an instance (--output) and its picture (--plot)."""
     instance = solution.instance
     found = [solution, *solution.others]
-    files = job.paths.plans(place, len(found))  # none without --output
+    files = job.paths.plans(index, len(found))  # none without --output
     for file, one in zip(files, found, strict=False):
         cost = render.format_cost(one.cost, instance.has_integer_costs).replace(",", "")
         write_plan(file, cast(Any, one.plan), instance, f"cost {cost}, found by rhumbline")
-    picture = job.paths.picture(place)
+    picture = job.paths.picture(index)
     if picture:
         from rhumbline.plots import save_plan
 

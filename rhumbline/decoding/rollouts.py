@@ -16,10 +16,10 @@ from rhumbline.policies import Policy
 from rhumbline.policies.population import PopulationMemory
 from rhumbline.problems import Problem
 
-# Numbers of all rollouts worked on at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
+# Tensor elements alive at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 28}
 
-# Instances x steps encoded at once, if `rollout` encodes: 20 KB each at the default width.
+# Instances times steps that `rollout` encodes at once: 20 KB each at the default width.
 ENCODED_STEPS = {"cpu": 1 << 16, "cuda": 1 << 17}
 
 Part = tuple[slice, slice, Rollouts]  # instances, latents, and their rollouts
@@ -43,10 +43,10 @@ def rollout(
 ) -> Rollouts:
     """Construct one solution for each instance, latent and start.
 
-    `attempt` is the number of the first latent among all that were tried on these instances; it
-    continues the noise. `chunk` bounds the rollouts worked on at once; it changes memory, never
-    results. With `mark`, an engine that supports marks stores the actions that had at least that
-    probability as their complements (~a), so that `log_prob` can leave them out.
+    `attempt` is the number of the first latent among all that were tried on these instances; the
+    random numbers depend on it. `chunk` limits the rollouts that are alive at once; it changes the
+    memory in use, never results. With `mark`, an engine that supports marks stores the actions that
+    had at least that probability as their complements (~a), so that `log_prob` can leave them out.
     """
     device = starts.device.type
     horizon = problem.horizon(batch)
@@ -57,10 +57,10 @@ def rollout(
         "engine": engine,
         "mark": mark,
     }
-    most = max(1, ENCODED_STEPS[device] // horizon)
-    if memory is None and len(starts) > most:
+    max_group = max(1, ENCODED_STEPS[device] // horizon)
+    if memory is None and len(starts) > max_group:
         return rollout_in_groups(
-            problem, policy, batch, latents, starts, most, attempt=attempt, **options
+            problem, policy, batch, latents, starts, max_group, attempt=attempt, **options
         )
     if memory is None:
         memory = policy.encode(batch)
@@ -94,7 +94,7 @@ def rollout_by_member(
 
     Each instance then has the tables of one member, which its latent names.
     """
-    count, tried, _ = latents.shape
+    count, num_latents, _ = latents.shape
     first_attempt = options.pop("attempt")
 
     def parts() -> Iterator[Part]:
@@ -112,7 +112,7 @@ def rollout_by_member(
             )
             yield slice(0, count), slice(k, k + 1), part
 
-    return gather_parts(parts(), count, tried)
+    return gather_parts(parts(), count, num_latents)
 
 
 def rollout_in_groups(
@@ -121,15 +121,15 @@ def rollout_in_groups(
     batch: Any,
     latents: Float[Tensor, "B K Z"],
     starts: Int[Tensor, "B S"],
-    most: int,
+    max_group: int,
     **options: Any,
 ) -> Rollouts:
-    """Construct rollouts of many instances in groups of at most `most`, encoded one by one."""
-    count, tried, _ = latents.shape
+    """Construct rollouts of many instances, encoding and decoding at most `max_group` at once."""
+    count, num_latents, _ = latents.shape
 
     def parts() -> Iterator[Part]:
-        for begin in range(0, count, most):
-            group = slice(begin, begin + most)
+        for begin in range(0, count, max_group):
+            group = slice(begin, begin + max_group)
             part = rollout(
                 problem,
                 policy,
@@ -138,9 +138,9 @@ def rollout_in_groups(
                 starts[group],
                 **options,
             )
-            yield group, slice(0, tried), part
+            yield group, slice(0, num_latents), part
 
-    return gather_parts(parts(), count, tried)
+    return gather_parts(parts(), count, num_latents)
 
 
 def construct_chunks(
@@ -150,16 +150,17 @@ def construct_chunks(
 
     A chunk that does not fit into the memory of a GPU is halved, and so are those after it.
     """
-    count, tried, _ = request.latents.shape
+    count, num_latents, _ = request.latents.shape
     starts = request.starts.shape[1]
-    most = max(1, chunk // starts)
+    max_chunk = max(1, chunk // starts)
     done = 0
-    while done < count * tried:
-        rows, some = next_chunk(done, count, tried, most)
-        size = (rows.stop - rows.start) * (some.stop - some.start)
+    while done < count * num_latents:
+        instances, latents = next_chunk(done, count, num_latents, max_chunk)
+        instance_count = instances.stop - instances.start
+        size = instance_count * (latents.stop - latents.start)
         part = None
         try:
-            part = construct(request.part(rows, some))
+            part = construct(request.part(instances, latents))
         except torch.OutOfMemoryError as error:
             if size == 1:
                 raise InputError(
@@ -167,44 +168,44 @@ def construct_chunks(
                     "use --device cpu"
                 ) from error
         if part is None:  # here, not above: the error has released the tensors that were in the way
-            most = size // 2
+            max_chunk = size // 2
             torch.cuda.empty_cache()
             kernels.note_once(
                 "the GPU's memory is too small for the default chunks of rollouts; they are halved"
             )
             continue
-        yield rows, some, part
+        yield instances, latents, part
         done += size
 
 
-def next_chunk(done: int, count: int, tried: int, most: int) -> tuple[slice, slice]:
-    """Return instances and latents of the next chunk of at most `most` pairs of both.
+def next_chunk(done: int, count: int, num_latents: int, max_chunk: int) -> tuple[slice, slice]:
+    """Return the instances and the latents of the next chunk, which has at most `max_chunk` pairs.
 
-    A chunk has several whole instances, or some latents of one.
+    A chunk has all latents of several instances, or some latents of one instance.
     """
-    row, latent = divmod(done, tried)
-    if latent == 0 and most >= tried:
-        rows = most // tried
+    row, latent = divmod(done, num_latents)
+    if latent == 0 and max_chunk >= num_latents:
+        rows = max_chunk // num_latents
         end = min(row + rows, count)
         instances = slice(row, end)
-        return instances, slice(0, tried)
-    end = min(latent + most, tried)
+        return instances, slice(0, num_latents)
+    end = min(latent + max_chunk, num_latents)
     instance = slice(row, row + 1)
     return instance, slice(latent, end)
 
 
-def gather_parts(parts: Iterable[Part], count: int, tried: int) -> Rollouts:
+def gather_parts(parts: Iterable[Part], count: int, num_latents: int) -> Rollouts:
     """Copy parts into one result, or return a single part as it is.
 
     Each part is released as soon as it is copied.
     """
     whole = None
-    for rows, some, part in parts:
-        if part.cost.shape[:2] == (count, tried):
+    for instances, latents, part in parts:
+        if part.cost.shape[:2] == (count, num_latents):
             return part
         if whole is None:
-            whole = part.map(lambda x: x.new_empty(count, tried, *x.shape[2:]))
-        whole.cost[rows, some] = part.cost
-        whole.actions[rows, some] = part.actions
+            whole = part.map(lambda x: x.new_empty(count, num_latents, *x.shape[2:]))
+        whole.cost[instances, latents] = part.cost
+        whole.actions[instances, latents] = part.actions
     assert whole is not None
     return whole

@@ -65,7 +65,9 @@ CVRP_DOMAIN = Domain(
         learns_from_views=False,
     ),
     training=TrainingTraits(
-        symmetric_copies=4,  # routes cannot be reversed, so mirror images teach nothing
+        # Rotations only: a plan of a mirrored copy, with its routes reversed for the other copies,
+        # no longer begins with the start that found it.
+        symmetric_copies=4,
         limits_attention=True,
         pads_plans=True,
         has_neighbourhoods=True,

@@ -31,10 +31,10 @@ class Policy(Protocol[I_, S_, M_]):
         """Return the latents the policy understands."""
         ...
 
-    def footprint(self, width: int, steps: int) -> int:
-        """Return about how many numbers one rollout keeps at once.
+    def footprint(self, action_count: int, steps: int) -> int:
+        """Return about how many tensor elements one rollout keeps at once.
 
-        `width` is the number of actions to choose among, `steps` that of decisions.
+        Each of its `steps` decisions chooses among `action_count` actions.
         """
         ...
 

@@ -530,9 +530,9 @@ class JSSPPolicy(nn.Module):
         """Return the latents this policy understands; of size 0 for a single policy."""
         return Box(self.architecture.latent)
 
-    def footprint(self, width: int, steps: int) -> int:
-        """Return about how many numbers one rollout keeps at once."""
-        return width * self.architecture.width + steps
+    def footprint(self, action_count: int, steps: int) -> int:
+        """Return about how many tensor elements one rollout keeps at once."""
+        return action_count * self.architecture.width + steps
 
     def encode(self, batch: JSSPBatch) -> JSSPMemory:
         """Return the tables for all later decoding."""

@@ -449,9 +449,9 @@ class JSSPMachinesPolicy(nn.Module):
         """Return the latents this policy understands; of size 0 for a single policy."""
         return Box(self.architecture.latent)
 
-    def footprint(self, width: int, steps: int) -> int:
-        """Return about how many numbers one rollout keeps, with as many machines as jobs."""
-        return (width - 1) ** 2 * self.architecture.width + steps
+    def footprint(self, action_count: int, steps: int) -> int:
+        """Return the approximate tensor elements of one rollout, with as many machines as jobs."""
+        return (action_count - 1) ** 2 * self.architecture.width + steps
 
     def encode(self, batch: JSSPBatch) -> MachinesMemory:
         """Return the tables for all later decoding, with the endings unless they are too many."""

@@ -25,10 +25,12 @@ class StepwiseRules:
 
     def replay(self, batch: Any, actions: Int[Tensor, "B R T"]) -> Any:
         """Return the states before decisions 1..T-1 by making all steps, one after another."""
-        state = self.reset(batch, actions[..., 0])
-        states: list[Any] = [state]
-        for action in actions[..., 1:].unbind(2):
-            states.append(self.step(states[-1], action))
+        first, *later = actions.unbind(2)
+        state = self.reset(batch, first)
+        states = [state]
+        for action in later:
+            state = self.step(state, action)
+            states.append(state)
         return stack_states(states)
 
     def outcome(

@@ -25,7 +25,7 @@ class Account:
     """
 
     attempts: int = 0
-    spare_trajectories: int = 0  # of each instance: paid for and not made
+    spare_trajectories: int = 0  # of each instance: charged, not yet rolled out
     limit: int | None = None  # of attempts
     start_time: float = 0.0
     deadline: float | None = None

@@ -27,7 +27,8 @@ from rhumbline.search.task import Task
 class DriverTuning:
     """When to give up on a strategy."""
 
-    max_empty_steps: int = 100  # steps without an attempt: only attempts bring a search to its end
+    # Abort after this many consecutive steps that spend no attempt: such a search would not end.
+    max_empty_steps: int = 100
 
 
 TUNING = DriverTuning()
@@ -119,7 +120,7 @@ def prepare_strategy(strategy: PlainStrategy, task: Task) -> Strategy[Any]:
 
 
 def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
-    """Do as `stream` does, with a strategy that was prepared."""
+    """Search with a prepared strategy until the budget is spent, yielding after every step."""
     start_time = start_clock(task, budget)
     state = strategy.init(task)
     if state is None:
@@ -131,7 +132,7 @@ def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[P
         spent_before = spending(task)
         latents = None
         latest = None
-        reached = state
+        last_state = state
         try:
             step = Step(*strategy.step(task, state))
             state = step.state
@@ -139,9 +140,9 @@ def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[P
             latest = step.rollouts.cost.flatten(1).amin(1)
         except Spent:
             state = None
-            strategy.finish(task, reached)
+            strategy.finish(task, last_state)
         best = task.account.best
-        if best is not None and best is not best_before:  # something was entered
+        if best is not None and best is not best_before:  # the account has new rollouts
             cost = best if latest is None else latest
             yield Progress(
                 attempts=task.account.attempts,
@@ -157,7 +158,7 @@ def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[P
 
 
 def start_clock(task: Task, budget: Budget) -> float:
-    """Set the limits of the task; return the time from which its seconds count."""
+    """Set the limits of the task; return the time at which its clock starts."""
     start_time = time.monotonic()
     task.account.start_time = start_time
     task.account.limit = budget.attempts
@@ -166,15 +167,15 @@ def start_clock(task: Task, budget: Budget) -> float:
 
 
 def spending(task: Task) -> tuple[int, int]:
-    """Return what a step changes if it tries anything: attempts and trajectories left over."""
+    """Return the attempts and the spare trajectories: every rollout changes one of them."""
     return task.account.attempts, task.account.spare_trajectories
 
 
 def displayed_cost(task: Task, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """Convert costs of a search to those that users see.
+    """Convert costs of a search to the costs that users see.
 
-    They are in the instances' own units, without surcharges such as that for vehicles beyond the
-    limit.
+    These are in the instances' own units, and without surcharges, such as the one for vehicles
+    beyond the limit.
     """
     batch = task.original_batch
     plain_cost = task.domain.plain_cost

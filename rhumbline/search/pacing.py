@@ -1,4 +1,4 @@
-"""Pacing: how much work a task does between two looks at the clock."""
+"""Pacing: how much work a task does between two readings of the clock."""
 
 import math
 from dataclasses import dataclass
@@ -6,15 +6,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PacingTuning:
-    """Sizes of a piece, which is the work between two looks at the clock."""
+    """Sizes of a piece, which is the work between two readings of the clock."""
 
-    # Numbers that all rollouts of a piece take, x their steps. On two cores torch needs about half
-    # a second for them, the fused kernel a quarter of a second.
+    # Tensor elements of all rollouts of a piece, times their steps. On two cores plain torch takes
+    # about half a second for such a piece, and the fused kernel a quarter of a second.
     piece_elements_cpu: int = 16_000_000
     piece_elements_cuda: int = 20_000_000_000
-    min_completions: int = 16  # of a piece: a tile of the CPU kernel
-    untimed_piece_factor: int = 8  # larger pieces where there is no time limit
-    max_piece_seconds: float = 3.0  # for plain torch on a CPU, which is faster in large pieces
+    # A piece has at least this many completions: they form one tile of the CPU kernel.
+    min_completions: int = 16
+    # Without a time limit, pieces of plain torch are this many times larger.
+    untimed_piece_factor: int = 8
+    # Limit for plain torch on a CPU, which is faster in large pieces.
+    max_piece_seconds: float = 3.0
 
 
 TUNING = PacingTuning()
@@ -22,23 +25,23 @@ TUNING = PacingTuning()
 
 @dataclass
 class Pacer:
-    """Sizes the pieces of one task, and remembers how long the last one took.
+    """Chooses the sizes of the pieces of one task, and stores how long the last one took.
 
-    Work is counted in elements: numbers that rollouts take over all their steps. The pacer never
-    reads the clock: it is given the seconds left, which are infinite without a time limit.
+    Work is counted in elements: the tensor elements of a rollout, times its steps. The pacer never
+    reads the clock. Its callers pass the seconds left, which are infinite without a time limit.
     """
 
     elements_per_rollout: int
     seconds_per_element: float = 0.0  # of the last piece; 0 before the first
 
     def record(self, rollouts: int, seconds: float) -> None:
-        """Note how long a piece of some rollouts took."""
+        """Store the pace of a piece: `rollouts` rollouts took `seconds` seconds."""
         self.seconds_per_element = seconds / (rollouts * self.elements_per_rollout)
 
     def rollouts_within(self, rows: int, share: float, seconds_left: float) -> float:
         """Return how many rollouts of each row fit into a share of the time left.
 
-        0 before the first piece has been timed, infinite without a time limit.
+        The result is 0 before the first piece has been timed, and infinite without a time limit.
         """
         if seconds_left == math.inf:
             return math.inf
@@ -48,17 +51,17 @@ class Pacer:
         return share * seconds_left / seconds
 
     def units_per_piece(self, rollouts: int, is_cuda: bool) -> int:
-        """Return how many units, of `rollouts` each, make a piece on a fused engine or a GPU."""
+        """Return how many units of `rollouts` rollouts make a piece on a fused engine or a GPU."""
         limit = TUNING.piece_elements_cuda if is_cuda else TUNING.piece_elements_cpu
         elements = rollouts * self.elements_per_rollout
         return max(1, limit // elements)
 
     def units_per_torch_piece(self, rollouts: int, seconds_left: float) -> int:
-        """Return the same for plain torch on a CPU, which is faster in larger pieces.
+        """Return how many units make a piece for plain torch on a CPU, which prefers large pieces.
 
-        The time of the last piece tells how many units fit into half of the time left, in case the
-        machine gets busier. Without a time limit there is no need to look, and pieces must not
-        depend on the clock.
+        The pace of the last piece tells how many units fit into half of the time left. The other
+        half is a reserve in case the machine gets busier. Without a time limit the clock need not
+        be read, and sizes must not depend on it: results would not be reproducible.
         """
         units = self.units_per_piece(rollouts, is_cuda=False)
         if seconds_left == math.inf:
@@ -71,6 +74,9 @@ class Pacer:
         return max(units, fitting)
 
     def prefixes_per_piece(self, units: int, samples: int) -> int:
-        """Return how many prefixes to complete `samples` times each, where `units` would do."""
+        """Return how many prefixes make a piece: `units`, or more to fill a tile of the kernel.
+
+        Each prefix is completed `samples` times.
+        """
         min_prefixes = -(-TUNING.min_completions // samples)
         return max(min_prefixes, units)

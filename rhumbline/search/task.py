@@ -58,8 +58,10 @@ class Task:
     engine: EngineName  # the wish; `engine_to_use` returns the engine
     account: Account = field(default_factory=Account)
     copies: int = 1
-    max_scored_sequences: float = math.inf  # whose scores fit into device memory, once it was full
-    tried_count: int = 0  # latents of each instance so far, which number the noise
+    # The largest batch of sequences to score at once; reduced after an out-of-memory error.
+    max_scored_sequences: float = math.inf
+    # Latents tried on each instance so far. The next latent's random numbers depend on this number.
+    tried_count: int = 0
     engines: dict[EngineUse, Engine] = field(default_factory=dict[EngineUse, Engine])  # chosen
 
     @property
@@ -136,15 +138,15 @@ class Task:
         return self.account.actions
 
     def forget(self) -> None:
-        """Reset the account, so that a search that follows sees the noise of the first one."""
+        """Reset the account, so that the next search draws the same random numbers as this one."""
         self.account = Account()
         self.tried_count = 0
 
     def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
-        """Return noise for the next `count` latents of each instance.
+        """Return random numbers for the next `count` latents of each instance.
 
-        It depends on their numbers only, not on the rest of the batch. A second call before the
-        next rollout returns the same.
+        They depend on the instance and on how many of its latents were tried, not on the rest of
+        the batch. A second call before the next rollout returns the same numbers.
         """
         numbers = torch.arange(count, device=self.device)
         attempts = self.tried_count + numbers
@@ -206,7 +208,7 @@ class Task:
         """
         self.check_latents(latents, len(self.starts))
         each = self.starts.shape[-1] if starts is None else starts.shape[-1]
-        rollouts = len(latents) * each  # of one latent
+        rollouts = len(latents) * each  # of one latent, on all rows and from all starts
         count = latents.shape[1]
         parts = list[Rollouts]()
         first = 0
@@ -233,8 +235,9 @@ class Task:
     ) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C T"]]:
         """Complete each prefix `samples` times.
 
-        A completion counts as one trajectory, however much of it was given. To the noise each
-        prefix is one attempt, so samples do not depend on the pieces.
+        A completion counts as one trajectory, however many of its actions the prefix gives. Each
+        prefix has an attempt number of its own, which selects its random numbers. Samples therefore
+        do not depend on how many prefixes are completed at once.
         """
         row_count, prefixes = given.length.shape
         number = self.tried_count
@@ -250,7 +253,7 @@ class Task:
             wanted = size * samples
             made = self._affordable(wanted, self.copies)
             if made:
-                count = self._filled(made, wanted)
+                count = self._padded_count(made, wanted)
                 rolled = complete_range(complete_piece, given, first, count, samples, number)
                 rolled = narrow_rollouts(rolled, 2, made)
                 parts.append(rolled)
@@ -274,7 +277,7 @@ class Task:
     ) -> Float[Tensor, "R V"]:
         """Return log-probabilities of sequences for some rows, with gradients.
 
-        It makes no solutions and costs no attempts.
+        Scoring constructs no solutions, so it costs no attempts.
         """
         return log_prob(
             self.problem,
@@ -301,14 +304,14 @@ class Task:
         raise InputError(f"{words}; these are {given}")
 
     def check_deadline(self) -> None:
-        """Raise `Spent` if time is up: between parts of long work that makes no solutions."""
+        """Raise `Spent` if time is up; for long computations that construct no solutions."""
         self.account.check_deadline()
 
     # --- pacing
 
     @cached_property
     def pacer(self) -> Pacer:
-        """How much work to do between two looks at the clock."""
+        """The rule for how much work to do between two readings of the clock."""
         problem = self.problem
         steps = problem.horizon(self.batch)
         size = problem.action_count(self.batch)
@@ -318,13 +321,16 @@ class Task:
     def rollouts_within(self, share: float) -> float:
         """Return how many rollouts of each copy fit into a share of the time left.
 
-        0 before the first piece has been timed, infinite without a time limit.
+        The result is 0 before the first piece has been timed, and infinite without a time limit.
         """
         rows = len(self.starts)
         return self.pacer.rollouts_within(rows, share, self.account.seconds_left)
 
     def _units_per_piece(self, rollouts: int) -> int:
-        """Return how many units, of `rollouts` each, to make between two looks at the clock."""
+        """Return how many units to process between two readings of the clock.
+
+        A unit consists of `rollouts` rollouts.
+        """
         is_cuda = self.device.type == "cuda"
         if is_cuda or self.resolved_engine != "torch":
             return self.pacer.units_per_piece(rollouts, is_cuda)
@@ -333,23 +339,26 @@ class Task:
     # --- paying
 
     def _affordable(self, wanted: int, trajectories: int) -> int:
-        """Return how many of `wanted` things the budget still allows.
+        """Return how many of `wanted` latents, completions or copies the budget still covers.
 
-        `trajectories` is what each of them takes, of every instance.
+        Each of them takes `trajectories` trajectories of every instance.
         """
         per_attempt = self.starts.shape[1]
         return self.account.affordable(wanted, trajectories, per_attempt)
 
-    def _filled(self, made: int, wanted: int) -> int:
-        """Return how many to build where `made` are paid for; the others are thrown away.
+    def _padded_count(self, made: int, wanted: int) -> int:
+        """Return how many rollouts to compute where the budget covers `made` of `wanted`.
 
-        A GPU builds as many as ever: a smaller batch may need another kernel, and the end of a
-        search would wait half a minute for it.
+        On a GPU keep the batch shape; the caller discards the surplus. A smaller batch may need
+        another kernel, whose compilation would delay the end of a search by half a minute.
         """
         return wanted if self.device.type == "cuda" else made
 
     def _record(self, rolled: Rollouts, trajectories: int) -> None:
-        """Keep what is good and pay for it."""
+        """Enter rollouts into the account, and charge whole attempts for their trajectories.
+
+        Trajectories of the last attempt that were not rolled out stay spare for the next call.
+        """
         per_attempt = self.starts.shape[1]
         attempts = self.account.pay(trajectories, per_attempt)
         shape = (self.count, -1)
@@ -360,9 +369,9 @@ class Task:
         self.account.enter(rolled.map(merge_copies), attempts)
 
     def _affordable_copies(self, trajectories: int) -> tuple[Int[Tensor, "r"], int]:
-        """Return the rows of the first copies that the end of the budget allows, and their number.
+        """Return the rows of as many copies as the remaining budget covers, and their number.
 
-        Raises `Spent` if it allows none.
+        Raises `Spent` if the budget covers no copy.
         """
         copies = 0
         if self.copies > 1:
@@ -379,12 +388,15 @@ class Task:
     def _rollout_piece(
         self, latents: Float[Tensor, "R K Z"], temperature: float, each: int, overrides: Overrides
     ) -> Rollouts:
-        """Roll out one piece; at the end of the budget as much of it as is allowed."""
+        """Roll out one piece, or as much of it as the remaining budget covers; then raise `Spent`.
+
+        The rest of the budget may cover one more latent on some copies of each instance.
+        """
         wanted = latents.shape[1]
         made = self._affordable(wanted, each * self.copies)
         if made:
-            tried = slice(self._filled(made, wanted))
-            rolled = self._try(latents[:, tried], temperature, *overrides.part(tried))
+            computed = slice(self._padded_count(made, wanted))
+            rolled = self._try(latents[:, computed], temperature, *overrides.part(computed))
             rolled = narrow_rollouts(rolled, 1, made)
             self._record(rolled, made * each * self.copies)
             self.tried_count += made
@@ -399,9 +411,9 @@ class Task:
     def _try(
         self, latents: Float[Tensor, "r K Z"], temperature: float, *changed: Overrides
     ) -> Rollouts:
-        """Roll out latents on all rows, or on some.
+        """Roll out latents on all rows, or on the rows that the overrides name.
 
-        Latents with starts of their own are rolled out one after the other.
+        If each latent has starts of its own, latents are rolled out one after the other.
         """
         memory = self.memory
         batch = self.batch
@@ -437,8 +449,8 @@ class Task:
     ) -> Callable[..., Rollouts]:
         """Return a function that completes prefixes, for all rows or some.
 
-        It takes the prefixes, how many samples to make of each, and the number of the first
-        attempt, which selects the noise.
+        It takes the prefixes, the number of samples of each, and the number of the first attempt,
+        which selects the random numbers.
         """
         engine = self.engine_to_use(memory, prefixes=True)
 
@@ -478,9 +490,9 @@ def complete_range(
     samples: int,
     number: int,
 ) -> Rollouts:
-    """Make `count` completions of prefixes from `first` on, `samples` of each.
+    """Complete the prefixes from index `first` on, `samples` times each, `count` times in all.
 
-    The last prefix may get fewer samples. `number` is the attempt of the very first prefix.
+    The last prefix may get fewer samples. `number` is the attempt number of prefix 0.
     """
     whole, rest = divmod(count, samples)
     last = first + whole
@@ -525,7 +537,7 @@ def make_task(
 
 
 def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
-    """Make given plans the incumbents of their instances, before anything is tried.
+    """Make given plans the incumbents of their instances, before the first rollout.
 
     The solutions of the search are then no worse than these plans.
     """
@@ -554,7 +566,7 @@ def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
     given = missing.index(False)
     one = slice(given, given + 1)
     priced = problem.cost(task.original_batch[one], actions[one, None])
-    best = best.to(priced.dtype)  # that of the costs of rollouts
+    best = best.to(priced.dtype)  # rollouts have costs of this type, too
     task.account.warm = plans
     task.account.best = best.masked_fill(is_missing, torch.inf)
     task.account.actions = actions.to(torch.int16)

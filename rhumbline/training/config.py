@@ -35,56 +35,59 @@ class Objective:
 
     `training.objectives` has a class for each loss, with its own settings only.
 
-    Latents compete for a start by the best of all their samples (trial "all"). Or they compete by
-    one rollout, sampled or greedy, and only the winner samples the rest of its group. Many more
-    latents then compete for the same work if starts are few: winners are sampled from all starts,
-    and samples from starts that they have not won are thrown away.
+    `trial` says how the winning latent of a start is selected. With "all", every latent is rolled
+    out `samples` times, and the latent with the best rollout wins. With "sample" or "greedy", every
+    latent has one rollout of that kind, and only the winner samples the rest of its group. If
+    starts are few, many more latents then compete for the same work. Winners are sampled from all
+    starts, and samples from starts that they have not won are discarded.
 
     Each instance may be presented in several rotated or mirrored copies. The best plan found on any
     copy becomes an imitation target for all of them. Policies build tours in one direction, so a
     mirrored copy finds tours that are easier to find in the other direction. CVRP instances are
-    only rotated, since their plans cannot be reversed. `batch` counts copies. Copies with latents
-    of their own would teach all latents the same plan, and the latents would soon be alike. With
-    `shared` latents, only the latent that found the plan learns it, and keeps its specialty.
+    only rotated: a plan of a mirrored copy, with its routes reversed for the other copies, no
+    longer begins with the start that found it. `batch` counts copies. If every copy has latents of
+    its own, all latents learn the same plan and soon behave alike. With `shared` latents, only the
+    latent that found the plan learns it, so latents stay different.
 
-    LNS (`cmaes-refine`) re-samples regions of good plans. No rollout of a whole CVRP plan visits
-    such states. `parts` regions of each instance's best plan are re-sampled `samples` times each,
-    and their samples are compared.
+    LNS (`cmaes-refine`) re-samples neighbourhoods of good plans. Rollouts of whole CVRP plans do
+    not visit the states of such a search. `parts` neighbourhoods of each instance's best plan are
+    therefore re-sampled, `samples` times each, and these samples are compared.
     """
 
     loss: Literal["reinforce", "prefer", "imitate"] = "reinforce"
-    # K per instance. 1: a single policy at the centre of its space. Population: its members.
+    # Latents per instance. 1: a single policy, at the centre of its space. Population: its members.
     latents: int = 1
-    # S per latent, drawn with replacement, the same for all latents. Job shop: rollouts per latent.
+    # Starts per instance, the same for all latents. Job shop: rollouts per latent.
     starts: int = 100
-    # Of the sampling. Only `imitate` may have another one than 1.
+    # Temperature of sampled rollouts. Only `imitate` may have another one than 1.
     temperature: float = 1.0
     # imitate: candidates per instance that are improved before the best is chosen.
     top: int = 1
     # imitate: rounds of local search on the candidates.
     improve: int = 0
-    # prefer: rollouts of each (latent, start) that are compared. 1: those of all starts are.
+    # prefer: rollouts of each (latent, start), compared with one another. 1: the rollouts of all
+    # starts are compared.
     samples: int = 1
-    # prefer: what latents compete by for a start, see above.
+    # prefer: how the winning latent of each start is selected, see above.
     trial: Literal["all", "sample", "greedy"] = "all"
     # prefer: symmetric copies of each instance, see above.
     copies: int = 1
     # prefer: copies have the same latents, and only the finder learns, see above.
     shared: bool = False
-    # prefer: re-sampled regions of each instance's best plan, see above.
+    # prefer: neighbourhoods of the best plan re-sampled per instance, see above. 0: none.
     parts: int = 0
-    # prefer: weight of imitating the best plan of the copies. The best and the worst of a group of
-    # compared samples have weights of about a half.
+    # prefer: loss weight of the imitated sequence, which is the best plan of the copies. For
+    # comparison: the best and the worst of a group of samples have weights of about a half.
     lesson: float = 0.5
-    # prefer: how fast the gradient of a pair falls with its lead in log-probability.
+    # prefer: how fast the gradient of a pair falls with the log-probability lead of the better one.
     sharpness: float = 0.05
-    # Decisions with at least this probability get no gradient, which saves much work.
+    # Decisions at least this probable are not scored and get no gradient. 1: all are scored.
     certain: float = 1.0
     # Actions of a sequence that are scored; longer sequences get no weight. 0: no limit.
     longest: int = 0
-    # imitate: equivalent sequences of the chosen plan.
+    # imitate: equivalent sequences of the chosen plan that are imitated.
     views: int = 8
-    # reinforce: the winner's own mean over starts, or the second best latent (Poppy).
+    # reinforce: compare with the winner's own mean over starts, or the second best latent (Poppy).
     baseline: Literal["starts", "second"] = "starts"
 
     def __post_init__(self) -> None:

@@ -126,8 +126,8 @@ class TrainingProgress:
 
 def step_metrics(rollouts: Rollouts, targets: Targets) -> Float[Tensor, "3"]:
     """Return the mean cost, the mean best cost and the share of targets that trained."""
-    weight = targets.weight.nan_to_num(0.0)
-    trained = weight.ne(0).float()
+    numbers = targets.weight_or_cost.nan_to_num(0.0)
+    trained = numbers.ne(0).float()
     best = rollouts.cost.flatten(1).amin(1)
     metrics = torch.stack(
         [

@@ -146,14 +146,14 @@ class Trainer:
     def instance_count(self, size: Size) -> int:
         """Return the instances of a mini-step, over all processes; symmetric copies count.
 
-        For the recipe's own size it is `batch`, as given. For other sizes the user cannot choose
-        it, so it is rounded up to a number that the processes can share.
+        For the recipe's own `size` the number is `batch`. For other sizes the user cannot choose
+        the number, so it is rounded up to a multiple that the processes can share.
         """
         count = self.config.batch_for(size)
         if count == self.config.batch:
             return count
-        shared = self.objective.copies_per_instance * parallel.world_size()
-        return -(-count // shared) * shared
+        divisor = self.objective.copies_per_instance * parallel.world_size()
+        return -(-count // divisor) * divisor
 
     def sample(self, mini: int = 0) -> tuple[Any, Tensor, Tensor]:
         """Sample instances, latents and starts of one mini-step.
@@ -185,9 +185,10 @@ class Trainer:
         return latents.repeat_interleave(count // rows, 0)
 
     def sample_starts(self, batch: Any) -> Int[Tensor, "B S"]:
-        """Sample the starts of all latents: distinct ones for a single policy, if there are any.
+        """Sample `count` starts of each instance: distinct ones for a single policy.
 
-        A problem with one start only has it as often as others have different starts.
+        If the problem has a single start, repeat it `count` times. Several latents share their
+        starts, which are drawn with replacement.
         """
         count = self.objective.starts
         allowed = self.problem.starts(batch)
@@ -286,7 +287,7 @@ class Trainer:
         starts: Int[Tensor, "B R"],
         rollouts: Rollouts,
     ) -> Targets:
-        """Choose the sequences that this mini-step learns from, uncut."""
+        """Choose the sequences that this mini-step learns from, before truncation to `longest`."""
         seen = TrainingStep(
             self.config.domain,
             self.problem,

@@ -215,7 +215,7 @@ def test_what_a_gpu_builds_beyond_the_budget_is_thrown_away(
             strategy, make_task(TSP(), policy, given, augment=copies), Budget(attempts)
         )
         with monkeypatch.context() as patch:
-            patch.setattr(Task, "_filled", lambda self, made, wanted: wanted)
+            patch.setattr(Task, "_padded_count", lambda self, made, wanted: wanted)
             whole, _ = search(
                 strategy, make_task(TSP(), policy, given, augment=copies), Budget(attempts)
             )

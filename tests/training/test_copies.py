@@ -137,7 +137,10 @@ def test_each_start_has_one_more_sequence() -> None:
     plain = preference_targets(rolled, latents, 2)
     assert targets.actions.shape == (8, 6, 7)
     assert torch.equal(targets.latents, plain.latents)
-    assert targets.weight.view(8, 2, 3)[..., :2].flatten(1).tolist() == plain.weight.tolist()
+    assert (
+        targets.weight_or_cost.view(8, 2, 3)[..., :2].flatten(1).tolist()
+        == plain.weight_or_cost.tolist()
+    )
 
 
 @pytest.mark.parametrize("trial", ["all", "sample", "greedy"])
@@ -160,7 +163,7 @@ def test_the_finder_learns_the_symmetric_target(problem: str, trial: str) -> Non
                 (cost if problem == "tsp" else cost[:, :, s : s + 1]).flatten(1).amin(1).argmin()
             )
             assert torch.equal(targets.latents[mates, s], latents[mates, finder])
-    assert not targets.weight.view(8, 2, 3)[..., :2].isnan().any()
+    assert not targets.weight_or_cost.view(8, 2, 3)[..., :2].isnan().any()
 
 
 def test_one_of_several_finders_learns() -> None:
@@ -174,7 +177,7 @@ def test_one_of_several_finders_learns() -> None:
         settings = copy_settings(replace(PREFER, shared=shared))
         symmetric = find_symmetric_target(rolled, starts, settings, False)
         targets = preference_targets(rolled, latents, 2, symmetric)
-        assert targets.weight.view(8, 2, 3)[..., :2].isnan().all() == (not shared)
+        assert targets.weight_or_cost.view(8, 2, 3)[..., :2].isnan().all() == (not shared)
         assert targets.count == (32 if shared else 0)
 
 
@@ -242,7 +245,7 @@ def test_a_step_imitates_symmetric_targets(problem: str, trial: str) -> None:
     config = replace(small_config(), problem=problem, batch=8, objective=objective)
     _, targets, _ = Trainer(config, CPU).gradient(0)
     assert (targets.group_size, targets.imitation_weight) == (2, 0.5)
-    taught_here = ~targets.weight.view(8, -1, 3)[..., 2].isnan()
+    taught_here = ~targets.weight_or_cost.view(8, -1, 3)[..., 2].isnan()
     assert taught_here.any()
     trainer = Trainer(config, CPU)
     batch, latents, starts = trainer.sample()  # the same as the gradient was of
@@ -256,5 +259,5 @@ def test_a_step_imitates_symmetric_targets(problem: str, trial: str) -> None:
     plans = targets.actions.view(8, -1, 3, targets.actions.shape[2])[:, :, 2]
     cost = PROBLEMS[problem].cost(batch, plans.long())
     torch.testing.assert_close(
-        targets.weight.view(8, -1, 3)[..., 2][taught_here], cost[taught_here]
+        targets.weight_or_cost.view(8, -1, 3)[..., 2][taught_here], cost[taught_here]
     )

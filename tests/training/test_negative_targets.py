@@ -23,4 +23,11 @@ def test_only_better_targets_are_imitated() -> None:
     target = SymmetricTarget(costs, torch.ones(1, 2, 1, 4, dtype=torch.long), 0.3)
     is_unique = torch.tensor([[False, False]])
     targets = compare_rollouts(torch.zeros(1, 2, 0), is_unique, own, target)
-    assert targets.weight.isfinite()[0].tolist() == [False, False, True, False, False, False]
+    assert targets.weight_or_cost.isfinite()[0].tolist() == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]

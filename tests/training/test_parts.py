@@ -57,7 +57,7 @@ def test_neighbourhoods_are_groups_of_their_own(lesson: float) -> None:
     found = append_neighbourhoods(whole, torch.tensor([[[2.0]]]), torch.tensor([[2]]), built)
     assert found.latents.tolist() == [[[1.0], [2.0]]]
     assert found.actions[0, each : each + 2].tolist() == [[~4, ~5, 6], [~4, ~5, 7]]
-    assert found.weight[0, each : each + 2].tolist() == [7.0, 6.0]
+    assert found.weight_or_cost[0, each : each + 2].tolist() == [7.0, 6.0]
     assert found.count == 4
     scores = torch.zeros(1, 2 * each)
     weights = found.loss_weights(scores, 0.05)[0]
@@ -81,7 +81,7 @@ def test_samples_of_a_neighbourhood_share_their_prefix(problem: str, objective: 
     _, targets = gradient_targets(problem, o)
     each = o.samples + (o.copies > 1)
     parts = targets.actions.unflatten(1, (-1, each))[:, -o.parts :, : o.samples]
-    costs = targets.weight.unflatten(1, (-1, each))[:, -o.parts :, : o.samples]
+    costs = targets.weight_or_cost.unflatten(1, (-1, each))[:, -o.parts :, : o.samples]
     plans, marks = unmark_actions(parts)
     assert marks[..., 0].all()
     begun = marks.int().cummin(-1).values.bool()
@@ -128,7 +128,7 @@ def test_learning_makes_better_completions_likelier() -> None:
     memory = trainer.policy.encode(batch)
     rolled = trainer.sample_rollouts(MiniStep(batch, memory), latents, starts)
     targets = trainer.choose_targets(MiniStep(batch, memory), latents, starts, rolled)
-    actions, cost = targets.actions[:, -6:], targets.weight[:, -6:].unflatten(1, (2, 3))
+    actions, cost = targets.actions[:, -6:], targets.weight_or_cost[:, -6:].unflatten(1, (2, 3))
 
     def leads() -> torch.Tensor:
         scores = log_prob(
@@ -187,7 +187,9 @@ def test_too_long_sequences_have_no_weight() -> None:
     ends = torch.where(
         unmark_actions(whole.actions)[0] != 0, torch.arange(whole.actions.shape[2]), 0
     ).amax(2)
-    assert torch.equal(targets.weight.isnan(), (ends >= most) | whole.weight.isnan())
+    assert torch.equal(
+        targets.weight_or_cost.isnan(), (ends >= most) | whole.weight_or_cost.isnan()
+    )
 
 
 def test_a_population_has_no_neighbourhoods() -> None:

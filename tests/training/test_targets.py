@@ -175,8 +175,8 @@ def test_compared_samples_are_the_winners_own() -> None:
     targets = preference_targets(Rollouts(cost, actions), torch.tensor([[[0.1], [0.2]]]), 2)
     assert targets.actions[0, :4, 0].tolist() == [0, 1, 8, 9]
     assert targets.latents[0, :2, 0].tolist() == pytest.approx([0.1, 0.2])
-    assert targets.weight[0, :4].tolist() == [5.0, 3.0, 7.0, 11.0]
-    assert targets.weight[0, 4:].isnan().all()
+    assert targets.weight_or_cost[0, :4].tolist() == [5.0, 3.0, 7.0, 11.0]
+    assert targets.weight_or_cost[0, 4:].isnan().all()
     assert targets.count == 4
     weight = targets.loss_weights(
         torch.zeros(1, 6), 0.05
@@ -220,8 +220,8 @@ def test_winners_keep_the_samples_of_their_own_start() -> None:
     assert own.actions[..., 0].tolist() == own.cost.tolist()
     targets = compare_rollouts(torch.zeros(1, 2, 1), torch.tensor([[True, False]]), own)
     assert targets.actions[0, :, 0].tolist() == [0, 1, 2, 9, 10, 11]
-    assert targets.weight[0, :3].tolist() == [0, 1, 2]
-    assert targets.weight[0, 3:].isnan().all()
+    assert targets.weight_or_cost[0, :3].tolist() == [0, 1, 2]
+    assert targets.weight_or_cost[0, 3:].isnan().all()
     assert (targets.count, targets.group_size) == (3, 3)
 
 
@@ -254,7 +254,7 @@ def test_latents_compete_by_one_rollout_each(trial: str) -> None:
     assert torch.equal(chosen, latents.gather(1, winner[..., None].expand(-1, -1, 4)))
     assert torch.equal(targets.latents, chosen)
     assert torch.equal(targets.actions[..., 0], starts.repeat_interleave(3, 1))
-    cost = targets.weight.unflatten(1, (2, 3))
+    cost = targets.weight_or_cost.unflatten(1, (2, 3))
     if trial == "sample":
         kept = ~cost[..., 0].isnan()
         assert torch.equal(cost[..., 0][kept], best[kept])
@@ -358,7 +358,7 @@ def test_a_step_against_the_gradient_makes_cheap_tours_likelier(make_config) -> 
         for name, p in fresh.policy.named_parameters():
             p -= 1e-3 * gradient[name]
     change = log_prob(TSP(), fresh.policy, batch, latents, targets.actions).detach() - before
-    assert (change * targets.weight).sum() < 0
+    assert (change * targets.weight_or_cost).sum() < 0
     assert trainer.update == 0
 
 
@@ -395,7 +395,7 @@ def test_imitation_weights_by_hand(make_config) -> None:
     targets = trainer.choose_targets(MiniStep(batch, None), latents, starts, priced)
     weight = torch.full((4, 2), -1 / 7)
     weight[1] = 0
-    assert torch.allclose(targets.weight, weight)
+    assert torch.allclose(targets.weight_or_cost, weight)
     assert targets.count == 3 * 2
 
 
@@ -405,8 +405,8 @@ def test_long_sequences_lose_their_weight_and_short_ones_only_their_padding() ->
     actions = torch.tensor([[[1, 2, 3, 0, 0, 0], [1, 0, 2, 0, 3, 0]]])
     targets = Targets(torch.zeros(1, 1, 0), actions, torch.tensor([[0.5, -0.5]]), torch.tensor(2.0))
     cut = truncate_targets(targets, 4)
-    assert cut.weight.tolist() == [[0.5, 0.0]]
-    assert truncate_targets(replace(targets, group_size=2), 4).weight.isnan().tolist() == [
+    assert cut.weight_or_cost.tolist() == [[0.5, 0.0]]
+    assert truncate_targets(replace(targets, group_size=2), 4).weight_or_cost.isnan().tolist() == [
         [False, True]
     ]
     assert cut.actions.tolist() == [[[1, 2, 3, 0], [1, 0, 2, 0]]]

@@ -211,13 +211,13 @@ class RoutingPolicy(nn.Module):
     ) -> Any:
         """Return the tables for all later decoding from node features; `nodes` counts no depot."""
         sharp = self.sharpness(nodes)
-        # Compiled, the encoder must not get a number that it could take for a variable.
+        # Pass no scalar if it is 1: torch.compile would make it a dynamic argument.
         factor = () if sharp == 1.0 else (sharp,)
         embedding = self.encoder(features, *factor)
         return self.decoder.tables(embedding, capacity, sharp)
 
-    def footprint(self, width: int, steps: int) -> int:
-        """Return about how many numbers one rollout keeps: its actions, or the nodes' scores."""
+    def footprint(self, action_count: int, steps: int) -> int:
+        """Return about how many tensor elements one rollout keeps: its actions, or node scores."""
         return steps
 
     def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> LatentBias:

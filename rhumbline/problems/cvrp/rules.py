@@ -45,7 +45,10 @@ class CVRPBatch(Record):
         return self.distance is None and self.vehicles is None
 
     def without_surcharge(self, cost: Float[Tensor, "B *R"]) -> Float[Tensor, "B *R"]:
-        """Return costs without surcharges for too many routes."""
+        """Return costs without surcharges for too many routes.
+
+        A surcharge exceeds the length of any plan, so the remainder is the length.
+        """
         if self.surcharge is None:
             return cost
         ones = [1] * (cost.ndim - 1)
@@ -288,7 +291,7 @@ class CVRP:
     def outcome(
         self, batch: CVRPBatch, state: CVRPState, actions: Int[Tensor, "B R T"]
     ) -> Float[Tensor, "B R"]:
-        """Return the cost of sequences; their last state does not have it."""
+        """Return the cost of sequences, computed from the actions; the state holds no cost."""
         return self.cost(batch, actions)
 
     def views(

@@ -83,7 +83,7 @@ def append_neighbourhoods(
         targets,
         latents=torch.cat([own, finders], 1),
         actions=torch.cat([targets.actions, flat_actions], 1),
-        weight=torch.cat([targets.weight, cost.flatten(1)], 1),
+        weight_or_cost=torch.cat([targets.weight_or_cost, cost.flatten(1)], 1),
         count=targets.count + count,
     )
 

@@ -91,9 +91,9 @@ class TrainingObjective:
         """Refuse a policy that the objective cannot train."""
 
     def targets(self, step: TrainingStep) -> Targets:
-        """Choose the sequences that a step learns from, uncut. Runs without gradient."""
+        """Choose the sequences that a step learns from, before truncation; without gradient."""
         raise NotImplementedError
 
     def loss_weights(self, targets: Targets, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
         """Return the weight of each sequence in the loss, given the log-probabilities `scores`."""
-        return targets.weight
+        return targets.weight_or_cost

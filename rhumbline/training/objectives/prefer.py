@@ -93,7 +93,7 @@ class Prefer(TrainingObjective):
         traits = config.traits
         if self.copies > traits.symmetric_copies:
             raise InputError(
-                "objective.copies is for tsp and, up to 4, for cvrp, whose plans cannot be reversed"
+                "objective.copies is for tsp and, up to 4, for cvrp, which has rotated copies only"
             )
         if self.parts and not traits.has_neighbourhoods:
             able = " and ".join(names_with(lambda traits: traits.has_neighbourhoods))

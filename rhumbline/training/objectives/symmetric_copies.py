@@ -44,8 +44,8 @@ def find_symmetric_target(
     """Return the best plan of all copies of each instance, for each start of each copy.
 
     Copies of an instance are neighbours in the batch. A TSP tour can `start_anywhere`: its target
-    is the best tour from any start, in the direction of the copy. CVRP routes cannot, so the target
-    of a start is the best plan that begins with it.
+    is the best tour from any start, in the direction of the copy. A CVRP plan can begin with few of
+    the customers, so the target of a start is the best plan that was found from it.
     """
     copies = settings.copies
     samples = settings.samples
@@ -115,8 +115,9 @@ def make_symmetric_copies(batch: Any, copies: int, start_anywhere: bool) -> Any:
     """Return a routing batch in which each instance is followed by its symmetric copies.
 
     Every copy has an instance key, and so random numbers, of its own. Instances are mirrored only
-    if plans can `start_anywhere`. A policy builds tours in one direction, so plans of a mirrored
-    copy have to be reversed. A tour can be reversed, but routes from a given first customer cannot.
+    if plans can `start_anywhere`. A policy builds tours in one direction, so the other copies learn
+    the plan of a mirrored copy in reverse. A reversed tour can still begin at any city. A reversed
+    route begins with its last customer, so it is no target for the start that found it.
     """
     if copies == 1:
         return batch

@@ -23,16 +23,17 @@ TIE_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Targets(Record):
-    """Sequences that a step scores with gradient, and what their weights follow from."""
+    """Sequences that a step scores with gradient, and the numbers that give their weights."""
 
     # K divides V: sequence v belongs to latent v // (V / K).
     latents: Float[Tensor, "B K Z"]
     actions: Int[Tensor, "B V T"]
-    # Weights; or costs, if `group_size` is set. A cost of nan takes part in no comparison.
-    weight: Float[Tensor, "B V"]
+    # Without groups: the weight of each sequence in the loss. With groups: its cost, from which
+    # `loss_weights` computes the weight; a sequence whose cost is nan takes part in no comparison.
+    weight_or_cost: Float[Tensor, "B V"]
     # Divisor of the weighted sum, over all processes.
     count: Float[Tensor, ""]
-    # Consecutive sequences that are compared with one another. 0: `weight` holds weights already.
+    # Consecutive sequences that form a group and are compared with one another. 0: no groups.
     group_size: int = 0
     # If positive, every group ends with one more sequence, which is imitated with this weight.
     imitation_weight: float = 0.0
@@ -40,11 +41,11 @@ class Targets(Record):
     def loss_weights(self, scores: Float[Tensor, "B V"], sharpness: float) -> Float[Tensor, "B V"]:
         """Return the weight of each sequence in the loss, given the log-probabilities `scores`."""
         if not self.group_size:
-            return self.weight
+            return self.weight_or_cost
         size = self.group_size
         has_imitated = self.imitation_weight > 0.0
         groups = (len(scores), -1, size + has_imitated)
-        cost = self.weight.view(groups)
+        cost = self.weight_or_cost.view(groups)
         scores = scores.detach().view(groups)
         compared = preference_weight(
             cost[..., :size],
@@ -153,5 +154,5 @@ def truncate_targets(targets: Targets, longest: int) -> Targets:
     return replace(
         targets,
         actions=targets.actions[:, :, :longest],
-        weight=targets.weight.masked_fill(is_too_long, no_weight),
+        weight_or_cost=targets.weight_or_cost.masked_fill(is_too_long, no_weight),
     )
