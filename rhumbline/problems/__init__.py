@@ -10,8 +10,8 @@ The protocols below are the contracts that a problem of an outside package must 
   must be those of the original.
 - `key` selects an instance's random numbers. It is a checksum of the contents, the same in any
   batch, so that a file gives the same plan alone and among others.
-- A state is a `Record` whose tensors are [B, R, ...]. A field that all rollouts of an instance
-  share is [B, 1, ...], never [B, N, ...]: beam search and `replay` index the second axis.
+- A state is a `Record` whose tensors are [B, R, ...]. What all rollouts of an instance share is
+  marked by `field(metadata=PER_INSTANCE)`, whatever its shape: beam search selects rollouts.
 - Costs are minimised and may have either sign: what collects prizes costs the negative of them.
   Times `scale`, the cost of a sequence is that of its plan on the host. Costs of complete plans are
   finite; an infinite one stands for "no plan". Code that compares costs uses absolute differences,

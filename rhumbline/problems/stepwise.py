@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rhumbline.errors import InputError
+from rhumbline.record import PER_INSTANCE
 
 
 class StepwiseRules:
@@ -30,8 +31,7 @@ class StepwiseRules:
         for action in later:
             state = self.step(state, action)
             states.append(state)
-        rollouts = actions.shape[1]
-        return stack_states(states, rollouts)
+        return stack_states(states)
 
     def outcome(
         self, batch: Any, state: Any, actions: Int[Tensor, "B R T"]
@@ -74,22 +74,18 @@ class NodeRules(StepwiseRules):
         return instance.size
 
 
-def stack_states(states: Sequence[Any], rollouts: int) -> Any:
+def stack_states(states: Sequence[Any]) -> Any:
     """Return all states but the last as one, with the steps flattened into the rollout axis.
 
-    Fields per instance, of size 1 along the rollouts, stay as they are. With a single rollout they
-    are the fields that no step replaces.
+    Fields that are marked with `PER_INSTANCE` stay as they are.
     """
     first = states[0]
-    last = states[-1]
     steps = len(states) - 1
     stacked: dict[str, Tensor] = {}
     for field in fields(first):
-        value = getattr(first, field.name)
-        if not isinstance(value, Tensor) or value.shape[1] != rollouts:
-            continue
-        if rollouts > 1 or getattr(last, field.name) is not value:
-            values = [getattr(state, field.name) for state in states]
+        values = [getattr(state, field.name) for state in states]
+        is_shared = PER_INSTANCE.items() <= field.metadata.items()
+        if isinstance(values[0], Tensor) and not is_shared:
             by_step = torch.stack(values, dim=2)
             stacked[field.name] = by_step[:, :, :steps].flatten(1, 2)
     return replace(first, **stacked)

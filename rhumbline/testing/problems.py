@@ -6,11 +6,10 @@ from dataclasses import fields
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from rhumbline.errors import InputError
 from rhumbline.problems import Instance, Plan, Problem
-from rhumbline.record import Record
+from rhumbline.record import PER_INSTANCE, Record
 from rhumbline.testing.contracts import (
     TOLERANCE,
     Walk,
@@ -188,11 +187,13 @@ def check_state(walk: Walk) -> None:
     count, rollouts, _ = walk.actions.shape
     for state in (walk.states[0], walk.states[-1]):
         expect(isinstance(state, Record), "a state is a rhumbline.record.Record")
+        shared = {one.name for one in fields(state) if PER_INSTANCE.items() <= one.metadata.items()}
         for name, value in tensor_fields(state).items():
+            shape = list(value.shape)
             expect(
-                value.ndim >= 2 and len(value) in (1, count) and value.shape[1] in (1, rollouts),
-                "fields of a state are [B, R, ...], or [B, 1, ...] if all rollouts of an instance "
-                f"share them; '{name}' is {list(value.shape)} (B = {count}, R = {rollouts})",
+                name in shared or shape[:2] == [count, rollouts],
+                f"a field of a state is [B, R, ...], or marked by field(metadata=PER_INSTANCE); "
+                f"'{name}' is {shape} (B = {count}, R = {rollouts})",
             )
 
 
@@ -230,17 +231,12 @@ def check_replay(rules: Any, batch: Any, walk: Walk) -> None:
     if not steps:
         return
     replayed = rules.replay(batch, walk.actions)
+    firsts = steps * torch.arange(rollouts)
     expect(not rules.finished(replayed), "replay returns states in which decisions are open")
     constants = unchanging_fields(walk.states)
     for step, state in enumerate(walk.states[:-1]):
-
-        def at_step(x: Tensor, step: int = step) -> Tensor:
-            if x.shape[:2] != (count, rollouts * steps):
-                return x
-            by_step = x.view(count, rollouts, steps, *x.shape[2:])
-            return by_step[:, :, step]
-
-        part = replayed.map(at_step)
+        positions = firsts + step
+        part = replayed.select(positions.expand(count, -1))
         contract = f"replay returns the state before every decision; that of step {step + 1} is not"
         expect_same(part, state, contract)
         for name in constants:

@@ -42,9 +42,8 @@ class Searcher:
         for progress in stream(self.strategy, task, Budget(attempts)):
             best = progress.best.tolist()
             latest = progress.latest.tolist()
-            steps.append(
-                TraceStep(progress.attempts, task.account.spare_trajectories, best, latest)
-            )
+            spare = task.account.spare_trajectories
+            steps.append(TraceStep(progress.attempts, spare, best, latest))
         return steps
 
     def solutions(self, instances: Sequence[Any], attempts: int) -> list[Any]:

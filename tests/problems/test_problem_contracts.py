@@ -186,7 +186,7 @@ class Anonymous(TSP):
         (Fixed(), "the next draw of a generator gives other instances"),
         (Confused(), "views of a plan"),
         (Worsening(), "improve never returns a plan that costs more"),
-        (Misplaced(), r"or \[B, 1, ...\] if all rollouts of an instance share them; 'xy'"),
+        (Misplaced(), r"marked by field\(metadata=PER_INSTANCE\); 'xy'"),
         (Anonymous(), "instances have the problem 'tour', which the rules solve"),
     ],
     ids=lambda x: type(x).__name__ if isinstance(x, TSP) else "",

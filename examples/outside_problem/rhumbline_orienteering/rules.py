@@ -92,7 +92,7 @@ class OPState(Record):
     last: Tensor  # [B, R]
     left: Tensor  # [B, R], share of the limit
     visited: Tensor  # [B, R, N]
-    legs: Tensor = field(metadata=PER_INSTANCE)  # [B, 1, N, N]
+    legs: Tensor = field(metadata=PER_INSTANCE)  # [B, N, N]
 
 
 class Orienteering(NodeRules):
@@ -140,15 +140,15 @@ class Orienteering(NodeRules):
         unvisited = torch.zeros(shape, dtype=torch.bool, device=starts.device)
         visited = unvisited.scatter(2, starts[..., None], True)
         left = 1.0 - batch.legs[:, 0].gather(1, starts)
-        return OPState(starts, left, visited, batch.legs[:, None])
+        return OPState(starts, left, visited, batch.legs)
 
     def distances(self, state: OPState) -> Tensor:
         """Return the distance from each rollout's node to all others, [B, R, N]."""
         index = state.last[..., None].expand(state.visited.shape)
-        return state.legs[:, 0].gather(1, index)
+        return state.legs.gather(1, index)
 
     def mask(self, state: OPState) -> Tensor:
-        onwards = self.distances(state) + state.legs[:, :, 0]
+        onwards = self.distances(state) + state.legs[:, :1]
         allowed = ~state.visited & (onwards <= state.left[..., None] + SLACK)
         allowed &= (state.last > 0)[..., None]
         allowed[..., 0] = ~allowed[..., 1:].any(-1)
