@@ -4,7 +4,7 @@
 
 Choosing such routes is a set partitioning problem. The prices of customers come first (Lagrange
 multipliers): the value of a route is its cost minus the prices of its customers. Then a beam search
-adds routes one by one, always for the customer with the fewest compatible routes, so that dead ends
+adds routes one by one, always for the customer with the smallest number of compatible routes, so that dead ends
 show early. Served customers are bits of words, so that a few instructions compare two routes.
 Routes come in order of value, so the search for a place of the beam can stop early.
 
@@ -149,7 +149,7 @@ def list_free(words, count, cover, p, free):
 
 @njit_function
 def next_customer(routes, value, cover, p, room, free, choices):
-    """Find the unserved customer with the fewest compatible routes; NO_CUSTOMER if one has no route left.
+    """Find the unserved customer with the smallest number of compatible routes; NO_CUSTOMER if one has no route left.
 
     Only routes of a value below `room` count. They are written to `free`; their number is returned, too.
     """

@@ -153,7 +153,7 @@ def places_kernel(
 ):  # fmt: skip
     """Store the first K compatible routes of the most constrained customer, for each of M places.
 
-    That is the unserved customer with the fewest compatible routes. SUMS gets the sums of values, ADDED the routes.
+    That is the unserved customer with the smallest number of compatible routes. SUMS gets the sums of values, ADDED the routes.
     """
     b = tl.program_id(0).to(tl.int64)
     place, column = tl.program_id(1) * M + tl.arange(0, M), tl.arange(0, NP)
