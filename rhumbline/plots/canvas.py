@@ -67,7 +67,7 @@ def plan_caption(instance: Any, plan: Plan) -> str:
     text = f"{instance.name}     cost {cost_text}"
     best_known = instance.best_known
     if best_known:
-        gap = (cost - best_known) / best_known
+        gap = (cost - best_known) / abs(best_known)
         text += f"     gap {gap:.2%}"
     return text
 
