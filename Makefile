@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check golden format bench gpu-check
+.PHONY: setup demo test check golden format bench gpu-check outside
 
 setup: $(READY)
 
@@ -42,3 +42,11 @@ gpu-check: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The example of an outside package: installed with pip, trained for a moment, and solved.
+outside: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt ./examples/outside_problem
+	rm -rf out/outside
+	$(BIN)/rhumb train examples/outside_problem/op.toml --set updates=3 --device cpu --out out/outside
+	$(BIN)/rhumb solve examples/outside_problem/island30.op --policy out/outside/policy.safetensors --attempts 32 --device cpu
+	$(BIN)/python -m pip uninstall --quiet --yes rhumbline-orienteering

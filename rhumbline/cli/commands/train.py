@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Train a policy by a recipe, until --minutes or the recipe's `updates`. \
 Each report writes OUT/policy.safetensors, a line
-of OUT/metrics.jsonl, and the state from which --resume goes on, also on another machine.
+of OUT/metrics.jsonl, and the state that --resume continues from, also on another machine.
 """
 EXAMPLES = """examples:
   rhumb train recipes/tsp100.toml --minutes 30
@@ -78,7 +78,7 @@ def train_parser() -> argparse.ArgumentParser:
         "behind the recipe",
     )
     parser.add_argument("--minutes", type=positive_number, metavar="M", help="stop after M minutes")
-    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
+    parser.add_argument("--resume", type=Path, metavar="DIR", help="continue the run in DIR")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where to write [--resume, else runs/<recipe>]"
     )
