@@ -247,14 +247,6 @@ class JSSPMachines(JobShopRules):
         moving = ("cell", "ahead", "start", "taken", "machine", "clock", "last", "count")
         return replace(state, **stack_fields(states, moving))
 
-    def cost(self, batch: JSSPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
-        """Return the makespan of each sequence."""
-        first = actions[..., 0]
-        state = self.reset(batch, first)
-        for action in actions[..., 1:].unbind(2):
-            state = self.step(state, action)
-        return self.outcome(batch, state, actions)
-
     def outcome(
         self, batch: JSSPBatch, state: MachinesState, actions: Int[Tensor, "B R T"]
     ) -> Float[Tensor, "B R"]:

@@ -22,6 +22,7 @@ from torch import Tensor
 from rhumbline.errors import InputError
 from rhumbline.problems.jssp.instance import LIMITS, JSSPInstance, Schedule
 from rhumbline.problems.kernel_traits import GraphUse, RolloutKernel
+from rhumbline.problems.stepwise import StepwiseRules
 from rhumbline.record import PER_INSTANCE, Record
 
 BEYOND_HORIZON = 2**31  # later than any time, so that a time and a load fit into one integer
@@ -143,7 +144,7 @@ def unfinished_jobs(operations: NextOperations) -> Bool[Tensor, "B R J"]:
     return allowed
 
 
-class JobShopRules:
+class JobShopRules(StepwiseRules):
     """What all rules for job shops share: instances, and a single start."""
 
     solves = "jssp"
@@ -204,20 +205,13 @@ class JobShopRules:
         """Return the single start, the empty schedule."""
         return torch.zeros(len(batch.key), 1, dtype=torch.int64, device=batch.key.device)
 
-    def views(
-        self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]
-    ) -> Int[Tensor, "B V T"]:
-        """Return the same sequences: an active schedule has only one, up to ties."""
-        views = uniforms.shape[1]
-        sequences = actions.unsqueeze(1)
-        return sequences.expand(-1, views, -1)
-
-    def improve(
-        self, batch: JSSPBatch, actions: Int[Tensor, "B R T"], rounds: int
-    ) -> Int[Tensor, "B R T"]:
-        """Raise: there is no batched local search for schedules."""
-        message = "there is no local improvement for jssp yet; set it to 0"
-        raise InputError(f"objective.improve: {message}")
+    def cost(self, batch: JSSPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+        """Return the makespan of each sequence."""
+        first = actions[..., 0]
+        state = self.reset(batch, first)
+        for action in actions[..., 1:].unbind(2):
+            state = self.step(state, action)
+        return self.outcome(batch, state, actions)
 
 
 class JSSP(JobShopRules):
@@ -306,14 +300,6 @@ class JSSP(JobShopRules):
             state = self.step(state, action)
         moving = stack_fields(states, ("next", "job", "machine", "left"))
         return replace(state, **moving, count=0)
-
-    def cost(self, batch: JSSPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
-        """Return the makespan of each sequence."""
-        first = actions[..., 0]
-        state = self.reset(batch, first)
-        for action in actions[..., 1:].unbind(2):
-            state = self.step(state, action)
-        return self.outcome(batch, state, actions)
 
     def outcome(
         self, batch: JSSPBatch, state: JSSPState, actions: Int[Tensor, "B R T"]
