@@ -68,14 +68,11 @@ def test_populations(case: Case) -> None:
 # --- broken contracts are named
 
 
-class Stepwise(StepwiseRules, JSSP):
-    """Job shops with the parts that follow from steps."""
-
-    def outcome(self, batch: Any, state: Any, actions: torch.Tensor) -> torch.Tensor:
-        return JSSP.outcome(self, batch, state, actions)
+class Stepwise(JSSP):
+    """Job shops whose replay follows from the steps."""
 
     def replay(self, batch: Any, actions: torch.Tensor) -> Any:
-        return replace(super().replay(batch, actions), count=0)
+        return replace(StepwiseRules.replay(self, batch, actions), count=0)
 
 
 def test_replay_follows_from_steps() -> None:
