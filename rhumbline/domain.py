@@ -46,11 +46,10 @@ class FileFormats:
     """How instances and plans of a problem are read from files and written."""
 
     readers: Mapping[str, Reader] = field(default_factory=dict[str, Reader])  # by suffix
-    # For files with an unknown suffix: by their content, else by their TYPE header. The reader of
-    # TYPE "" is for files without a known one.
+    # Tried in this order for unknown suffixes: content, TYPE header, then the reader under "".
     readers_by_content: tuple[tuple[ContentCheck, Reader], ...] = ()
     readers_by_type: Mapping[str, Reader] = field(default_factory=dict[str, Reader])
-    # Suffixes that much else has too: whether such a file in a folder holds an instance.
+    # For common suffixes such as .txt: whether a file found in a folder is an instance.
     content_checks: Mapping[str, ContentCheck] = field(default_factory=dict[str, ContentCheck])
     dataset: DatasetFormat | None = None
     plan_suffix: str = ".json"
@@ -91,7 +90,7 @@ class SearchDefaults:
     """Settings of the search that depend on the problem."""
 
     strategy: str = "cmaes"  # where the policy has a latent space
-    refines: bool = False  # whether `cmaes-refine` takes its place where kernels serve
+    prefers_refine: bool = False  # whether `cmaes-refine` is the default on a fused engine
     # Active search: `eas-emb`, `eas-lay`, and `eas-lay` in turns with a beam. The TSP's by default.
     eas_emb: ActiveSearchRates = ActiveSearchRates(0.0032, 0.0058)
     eas_lay: ActiveSearchRates = ActiveSearchRates(0.00032, 0.012)
@@ -117,12 +116,14 @@ class TrainingTraits:
     symmetric_copies: int = 1  # at most; 1: instances have no symmetries that training could use
     # Whether a plan may begin with any node and be read backwards, at equal cost.
     is_reversible: bool = False
-    limits_attention: bool = False  # whether the encoder attends, and `optimiser.spread` serves
+    supports_attention_limit: bool = False  # whether a recipe may set `optimiser.spread`
     pads_plans: bool = False  # whether sequences have room that only some plans need
     has_neighbourhoods: bool = False  # whether regions of plans can be re-sampled in training
     has_fused_step: bool = False  # whether a step can be recorded as a CUDA graph
-    vary: Callable[[Any, float, Any], Any] | None = None  # makes part of a batch non-uniform
-    min_items: int = 2  # fewer leave nothing to decide
+    vary: Callable[[Any, float, Any], Any] | None = (
+        None  # replaces a share of a batch by other layouts
+    )
+    min_items: int = 2  # instances with fewer cities, customers or jobs have no decision
     # "module:class" that keeps user data on the device.
     store: str = "rhumbline.training.data.batches:BatchStore"
 

@@ -1,7 +1,7 @@
 """From instances to verified plans: the one loop behind `solve`, `rhumb solve` and `rhumb bench`.
 
-`solve_groups` first refuses what cannot work, then solves one group of equal instances after the
-other. Callers read the results and may listen to what happens in between.
+`solve_groups` first refuses what cannot work, then solves one group of instances of equal size
+after the other. Callers read the results and may listen to what happens in between.
 """
 
 import math
@@ -407,8 +407,8 @@ def make_tasks(
 ) -> Iterator[tuple[Group, Task]]:
     """Yield each group with its task, on an engine that the strategy supports.
 
-    Instances are encoded when their group is due. What one of several groups does not support is
-    refused before the first one: the largest instance of each problem is tried.
+    Instances are encoded when their group is due. Before the first of several groups, the largest
+    instance of each problem is tried with the strategy, engine or symmetries that a user named.
     """
 
     def make_group_task(members: Sequence[Any]) -> Task:

@@ -52,8 +52,8 @@ CVRP_DOMAIN = Domain(
     improver="ruin",
     search=SearchDefaults(
         strategy="cmaes-elite",
-        refines=True,
-        # As for the TSP: published rates of EAS, and a tenth of them where a layer learns.
+        prefers_refine=True,
+        # As for the TSP: published rates of EAS-Emb, and a tenth of the published ones of EAS-Lay.
         eas_emb=ActiveSearchRates(0.0049, 0.0063),
         eas_lay=ActiveSearchRates(0.00041, 0.013),
         sgbs_eas=ActiveSearchRates(0.00041, 0.01),
@@ -65,10 +65,10 @@ CVRP_DOMAIN = Domain(
         learns_from_views=False,
     ),
     training=TrainingTraits(
-        # Rotations only: a plan of a mirrored copy, with its routes reversed for the other copies,
-        # no longer begins with the start that found it.
+        # Rotations only. A mirrored copy's plan has its routes reversed, so its first customer is
+        # no longer the start that found it.
         symmetric_copies=4,
-        limits_attention=True,
+        supports_attention_limit=True,
         pads_plans=True,
         has_neighbourhoods=True,
         has_fused_step=True,

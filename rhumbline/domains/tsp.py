@@ -47,7 +47,7 @@ TSP_DOMAIN = Domain(
     improver="ils",
     search=SearchDefaults(
         strategy="cmaes",
-        refines=True,
+        prefers_refine=True,
         # EAS as published by Hottung et al. (2022); `eas_lay` has a tenth of the published rates,
         # whose first update ruins the shipped policy.
         eas_emb=ActiveSearchRates(0.0032, 0.0058),
@@ -62,7 +62,7 @@ TSP_DOMAIN = Domain(
     training=TrainingTraits(
         symmetric_copies=8,
         is_reversible=True,
-        limits_attention=True,
+        supports_attention_limit=True,
         has_neighbourhoods=True,
         has_fused_step=True,
         vary=vary_tsp,

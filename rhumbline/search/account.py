@@ -14,7 +14,7 @@ from rhumbline.search.plan_sets.diverse import DiverseSet
 
 
 class Spent(Exception):
-    """The budget is used up. Raised through a strategy's step, caught by `stream`."""
+    """The budget is used up. Raised through a strategy's step, caught by the driver."""
 
 
 @dataclass

@@ -122,7 +122,7 @@ class Strategy(Generic[X]):
 
 @runtime_checkable
 class PlainStrategy(Protocol):
-    """An object with `init` and `step` that does not derive from `Strategy`."""
+    """Anything with `init` and `step`, a `Strategy` or not."""
 
     def init(self, task: Task) -> Any:
         """Do as `Strategy.init` does."""

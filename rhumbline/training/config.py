@@ -209,8 +209,8 @@ class TrainConfig:
         require_at_least(0, updates=self.updates, seed=self.seed, report=self.report)
         self.check_graph()
         self.objective.build().check_recipe(self)
-        if self.optimiser.spread and not self.traits.limits_attention:
-            able = " and ".join(names_with(lambda traits: traits.limits_attention))
+        if self.optimiser.spread and not self.traits.supports_attention_limit:
+            able = " and ".join(names_with(lambda traits: traits.supports_attention_limit))
             raise InputError(
                 f"optimiser.spread limits attention among the nodes of {able}; "
                 f"{self.domain.name} has none"

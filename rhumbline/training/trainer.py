@@ -122,7 +122,7 @@ class Trainer:
     def uses_attention_kernel(self) -> bool:
         """Return whether our attention kernel serves: on a GPU, in bfloat16, for routing."""
         config = self.config
-        has_attention = config.traits.limits_attention
+        has_attention = config.traits.supports_attention_limit
         is_wanted = config.attention == "auto" and config.autocast and has_attention
         if not is_wanted or self.device.type != "cuda":
             return False

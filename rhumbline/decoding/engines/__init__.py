@@ -19,7 +19,8 @@ from rhumbline.decoding.engines.base import make_ask as make_ask
 from rhumbline.errors import MissingExtra
 from rhumbline.registry import Registry
 
-# In order of preference. Engines of outside packages come behind our fused ones, torch is last.
+# In order of preference. Fused engines of outside packages are tried after ours, then torch; an
+# outside engine that is not fused is chosen by name only.
 ENGINES: Registry[Engine] = Registry(
     "engines",
     {

@@ -62,7 +62,7 @@ def possible_defaults(policy: Policy[Any, Any, Any]) -> tuple[str, ...]:
     """Return all strategies that may be the default; settings select the first that has them."""
     name = default_strategy(policy)
     domain, _ = find_policy_family(policy.problem)
-    is_refining = domain.search.refines and name in REFINING_STRATEGIES
+    is_refining = domain.search.prefers_refine and name in REFINING_STRATEGIES
     return REFINING_STRATEGIES if is_refining else (name,)
 
 
