@@ -33,6 +33,7 @@ def needs(package: str):
 
 def last_plan(name: str, instance: Any, plans: Sequence[Any], seconds: float, seed: int) -> Any:
     """Return the last plan that a solver reports; each is cheaper than the one before."""
+    improvers.prepare_solver(name)  # compiles kernels, which would use up the seconds
     reported: list[Any] = []
     improvers.improve_plans(name, instance, plans, seconds, seed, reported.append)
     costs = [plan.cost(instance) for plan in reported]
