@@ -1,4 +1,4 @@
-"""Days of a delivery service that does not exist: data of one's own to try `rhumb train --data`
+"""Days of a delivery service that does not exist: user data to try `rhumb train --data`
 with (docs/own.md).
 
     python examples/make_deliveries.py days --count 500 --seed 1
@@ -47,7 +47,7 @@ def day(
 
 
 def main() -> None:
-    """Write the files of so many days."""
+    """Write one file for each day."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

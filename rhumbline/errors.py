@@ -8,6 +8,9 @@ RhumbError
     └── LimitExceeded     a plan is sound, but exceeds a limit such as the fleet         exit 5
 """
 
+import sys
+from functools import cache
+
 
 class RhumbError(Exception):
     """An error the user can fix; the message says what is wrong and where."""
@@ -45,3 +48,9 @@ class Infeasible(RhumbError):
 
 class LimitExceeded(Infeasible):
     """A plan is feasible, but exceeds a limit that the user set, such as the number of vehicles."""
+
+
+@cache
+def note_once(line: str) -> None:
+    """Print a note on stderr, once in the life of the process."""
+    print(f"note: {line}", file=sys.stderr, flush=True)

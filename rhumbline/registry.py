@@ -8,7 +8,6 @@ and nothing is imported before it is used. An outside package adds a name by an 
     nearby = "my_package:Nearby"
 """
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cached_property
@@ -16,7 +15,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, note_once
 
 T = TypeVar("T")
 
@@ -46,7 +45,7 @@ class Registry(Mapping[str, T], Generic[T]):
             taken = point.name in self.table or point.name in found
             if taken:
                 note = f"entry point '{point.name}' of {self.group} is ignored: the name is taken"
-                print(f"note: {note} ({point.value})", file=sys.stderr, flush=True)
+                note_once(f"{note} ({point.value})")
             else:
                 found[point.name] = point
         return found
@@ -100,23 +99,13 @@ class Registry(Mapping[str, T], Generic[T]):
             try:
                 yield name, self[name]
             except InputError as error:
-                report_once(str(error))
+                note_once(str(error))
 
 
 def load_reference(reference: str) -> Any:
     """Import what a "module:attribute" stands for."""
     module, _, attribute = reference.partition(":")
     return getattr(import_module(module), attribute)
-
-
-_reported = set[str]()
-
-
-def report_once(line: str) -> None:
-    """Print a note on stderr, once per process."""
-    if line not in _reported:
-        _reported.add(line)
-        print(f"note: {line}", file=sys.stderr, flush=True)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from rhumbline.errors import InputError
-from rhumbline.registry import did_you_mean, report_once
+from rhumbline.errors import InputError, note_once
+from rhumbline.registry import did_you_mean
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ def present_names(kind: type[Any], table: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in table.items():
         new = present.get(name, name)
         if new != name:
-            report_once(f"the setting '{name}' is now called '{new}'")
+            note_once(f"the setting '{name}' is now called '{new}'")
         if new in renamed:
             raise InputError(f"'{new}' is given twice: {renamed[new]} and {value}")
         renamed[new] = value

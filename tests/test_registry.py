@@ -37,7 +37,7 @@ def test_a_name_of_the_table_is_what_stands_there() -> None:
 
 
 def test_nothing_is_imported_before_it_is_used() -> None:
-    """A table may name a module that does not exist, as long as nobody asks for it."""
+    """A table may name a module that does not exist, as long as it is not used."""
     parts = Registry[type]("parts", TABLE | {"missing": "no_such_module:thing"})
     assert parts["path"] is Path
     with pytest.raises(ModuleNotFoundError):

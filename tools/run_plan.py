@@ -186,7 +186,7 @@ class Node:
         return self.started[-1]
 
     def finish(self, running: Sequence[Running], seconds: float) -> list[str]:
-        """How each of them ended; what is left after so many seconds is cut off, and nothing
+        """How each of them ended; what is left at the time limit is cut off, and nothing
         they started stays.
         """
         until = time.monotonic() + seconds

@@ -63,7 +63,7 @@ STEPS = {
 
 
 def measure(harness: Harness, name: str, config: TrainConfig, updates: int) -> Trainer:
-    """Time so many updates and report them with the peak of memory."""
+    """Time updates and report them with the peak of memory."""
     trainer = Trainer(config, harness.device)
     for _ in range(min(WARM_UP_UPDATES, updates)):
         trainer.step(0.0)

@@ -7,11 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rhumbline import kernels
 from rhumbline.decoding import engines
 from rhumbline.decoding.engines import Engine
 from rhumbline.decoding.request import EngineName, RolloutRequest, Rollouts
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, note_once
 from rhumbline.policies import Policy
 from rhumbline.policies.population import PopulationMemory
 from rhumbline.problems import Problem
@@ -170,7 +169,7 @@ def construct_chunks(
         if part is None:  # here, not above: the error has released the tensors that were in the way
             max_chunk = size // 2
             torch.cuda.empty_cache()
-            kernels.note_once(
+            note_once(
                 "the GPU's memory is too small for the default chunks of rollouts; they are halved"
             )
             continue

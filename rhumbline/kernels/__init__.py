@@ -5,7 +5,6 @@ Which engine serves which rules is decided in `rhumbline.decoding.engines`.
 """
 
 import gc
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cache
@@ -142,10 +141,3 @@ def require_numba(what: str) -> None:
     except Exception as error:
         reason = str(error).splitlines()[0]
         raise MissingExtra(f"{what} needs numba, which is installed but fails: {reason}") from error
-
-
-@cache
-def note_once(line: str) -> None:
-    """Print a note on stderr, once in the life of the process."""
-    note = f"note: {line}"
-    print(note, file=sys.stderr, flush=True)

@@ -5,19 +5,18 @@ small.
 import pytest
 import torch
 
-from rhumbline import kernels
 from rhumbline.decoding import RolloutRequest, Rollouts, engines, rollout, rollouts
 from rhumbline.decoding.engines.plain_torch import construct_torch
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, note_once
 from rhumbline.problems.tsp import TSP
 
 
 @pytest.fixture(autouse=True)
 def forget_notes():
     """Print notes again that are printed once, in the test and after it."""
-    kernels.note_once.cache_clear()
+    note_once.cache_clear()
     yield
-    kernels.note_once.cache_clear()
+    note_once.cache_clear()
 
 
 def work_of(make_batch, policy, count: int, tried: int) -> RolloutRequest:

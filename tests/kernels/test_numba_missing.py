@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from rhumbline import kernels
 from rhumbline.cli.app import app
-from rhumbline.errors import MissingExtra
+from rhumbline.errors import MissingExtra, note_once
 
 CPU, ROOT = torch.device("cpu"), Path(__file__).parents[2]
 MISSING = (
@@ -32,10 +32,10 @@ NOTE = "note: engine auto takes plain torch, which is several times slower: "
 @pytest.fixture(autouse=True)
 def forget_answers() -> Iterator[None]:
     """Look for numba again and print the note again, in the test and after it."""
-    for remembered in (kernels.why_not_numba, kernels.note_once):
+    for remembered in (kernels.why_not_numba, note_once):
         remembered.cache_clear()
     yield
-    for remembered in (kernels.why_not_numba, kernels.note_once):
+    for remembered in (kernels.why_not_numba, note_once):
         remembered.cache_clear()
 
 

@@ -8,6 +8,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from rhumbline import kernels
 from rhumbline.decoding import engines, rollout
+from rhumbline.errors import note_once
 from rhumbline.kernels.triton.job_shop import launch as triton_job_shop
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.problems.jssp import JSSP, JSSPInstance, jssp_from_arrays
@@ -195,7 +196,7 @@ def test_engines_on_a_gpu(policy: JSSPPolicy, monkeypatch, capsys) -> None:
     plain = rollout(
         problem, policy, batch, latents, starts, seed=SEED, attempt=ATTEMPT, engine="torch"
     )
-    kernels.note_once.cache_clear()
+    note_once.cache_clear()
     unfit = JSSPPolicy(JSSPArchitecture(width=16, heads=1, layers=1, hidden=16))
     asked = engines.Ask(problem, torch.device("cuda"), 3, unfit.architecture)
     assert real("fused", replace(asked, architecture=policy.architecture)).name == "job_shop"

@@ -10,7 +10,7 @@ import torch
 
 from rhumbline import kernels
 from rhumbline.decoding import Rollouts, log_prob
-from rhumbline.errors import InputError, MissingExtra
+from rhumbline.errors import InputError, MissingExtra, note_once
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
@@ -102,7 +102,7 @@ def test_imitation_makes_the_incumbent_likelier(strategy, policy, make_instances
 def test_a_full_gpu_halves_what_is_scored(policy, make_instances, monkeypatch, capsys) -> None:
     """Scores that memory cannot hold are halved; the update is the same, with a note."""
     moved, asked = [], []
-    kernels.note_once.cache_clear()
+    note_once.cache_clear()
     for most in (1000, 5):
         task = make_task(TSP(), policy, make_instances(3, 6))
         task.account.limit = 100

@@ -10,13 +10,12 @@ adds an engine by an entry point:
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rhumbline import kernels
 from rhumbline.decoding.engines.base import Ask as Ask
 from rhumbline.decoding.engines.base import Engine as Engine
 from rhumbline.decoding.engines.base import NotedReason as NotedReason
 from rhumbline.decoding.engines.base import has_layer as has_layer
 from rhumbline.decoding.engines.base import make_ask as make_ask
-from rhumbline.errors import MissingExtra
+from rhumbline.errors import MissingExtra, note_once
 from rhumbline.registry import Registry
 
 # In order of preference. Fused engines of outside packages are tried after ours, then torch; an
@@ -65,7 +64,7 @@ def choose_fused(ask: Ask) -> Engine:
         require_engine(telling_reason(reasons, ask))
     for reason in reasons:
         if isinstance(reason, NotedReason):
-            kernels.note_once(reason.note)
+            note_once(reason.note)
     return chosen
 
 

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from rhumbline.decoding import CHUNK_ELEMENTS, Rollouts
 from rhumbline.domain import ActiveSearchRates, SearchDefaults
-from rhumbline.errors import InputError
-from rhumbline.kernels import note_once
+from rhumbline.errors import InputError, note_once
 from rhumbline.policies.attention.memory import Memory, ResidualLayer
 from rhumbline.search.strategy import Needs, Step, Strategy
 from rhumbline.search.task import Task
