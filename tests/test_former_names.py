@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from rhumbline import registry
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, note_once
 from rhumbline.search.strategies import build_strategy
 from rhumbline.search.strategies.cmaes_refine import CMAESRefine
 from rhumbline.toml_config import build_dataclass, former_names
@@ -19,9 +18,9 @@ class Paint:
 
 
 @pytest.fixture(autouse=True)
-def noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def noted() -> None:
     """Forget what was noted in this process."""
-    monkeypatch.setattr(registry, "_reported", set[str]())
+    note_once.cache_clear()
 
 
 def test_python_takes_both_names(capsys: pytest.CaptureFixture[str]) -> None:
