@@ -1,0 +1,105 @@
+"""How the weights of a checkpoint were trained: the part of its header that people read."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from rhumbline.errors import CheckpointError
+from rhumbline.toml_config import build_dataclass
+
+# A number of nodes, or jobs x machines; the largest has nine digits.
+SIZE_FORM = re.compile(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8}){0,3}")
+
+
+@dataclass(frozen=True)
+class TrainingFacts:
+    """How the weights of a checkpoint were trained."""
+
+    problem: str
+    size: int | str  # of the validation instances, and of training unless its recipe has `sizes`
+    updates: int = 0
+    recipe: str = ""
+    validation: Mapping[str, float] = field(default_factory=dict[str, float])
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def trained_at(self) -> str:
+        """Return the size of the training instances in words, as in "100" or "50 to 200"."""
+        sizes = self._sizes
+        if len(sizes) == 1:
+            return f"{sizes[0]}"
+        return f"{sizes[0]} to {sizes[-1]}"
+
+    @property
+    def largest(self) -> int:
+        """Return the number of nodes or operations of the largest training instance."""
+        return _node_count(self._sizes[-1])
+
+    @property
+    def _sizes(self) -> list[int | str]:
+        """Return the sizes of the training instances, the smallest first."""
+        try:  # recipes of other programs need not be JSON
+            sizes = json.loads(self.recipe)["sizes"]
+            if not all(is_size(size) for size in sizes):
+                return [self.size]
+            return sorted(sizes, key=_node_count) or [self.size]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return [self.size]
+
+
+def is_size(size: object) -> bool:
+    """Return whether something is a number of nodes, or a size such as 15x10."""
+    is_text = isinstance(size, int | str) and not isinstance(size, bool)
+    return is_text and SIZE_FORM.fullmatch(str(size)[:100]) is not None
+
+
+def _node_count(size: int | str) -> int:
+    """Return the number of nodes, or of operations of a size such as 15x10."""
+    numbers = str(size).split("x")
+    return math.prod(int(number) for number in numbers)
+
+
+def recorded_versions() -> dict[str, str]:
+    """Return the versions that weights or results were made with."""
+    from rhumbline import __version__
+
+    return {
+        "rhumbline": __version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+    }
+
+
+def parse_facts(table: Any) -> TrainingFacts:
+    """Return the training facts of a header; refuse those that cannot be true."""
+    if not isinstance(table, dict):
+        raise CheckpointError(f"its 'about' is {table!r}, expected a table")
+    facts = build_dataclass(TrainingFacts, table, "about")
+    if not is_size(facts.size):
+        raise CheckpointError(
+            f"about: size is {facts.size!r}, expected a number of nodes or jobs x machines"
+        )
+    if facts.updates < 0:
+        raise CheckpointError(f"about: updates is {facts.updates}, expected at least 0")
+    for name, cost in facts.validation.items():
+        is_number = isinstance(cost, int | float) and not isinstance(cost, bool)
+        if not is_number or not is_finite_float(cost):
+            raise CheckpointError(f"about: validation.{name} is {cost!r}, expected a number")
+    for name, version in facts.versions.items():
+        if not isinstance(version, str):  # pyright: ignore[reportUnnecessaryIsInstance] (JSON)
+            raise CheckpointError(f"about: versions.{name} is {version!r}, expected text")
+    return facts
+
+
+def is_finite_float(number: int | float) -> bool:
+    """Return whether a number of JSON is neither NaN nor beyond the range of a float."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number of more than 308 digits
+        return False
