@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,113 @@ def test_find_knows_names_paths_and_defaults(path: Path, monkeypatch) -> None:
     monkeypatch.setattr(checkpoint, "shipped_checkpoints", dict)
     with pytest.raises(CheckpointError, match="no weights for tsp come with this version"):
         find_checkpoint(None, "tsp")
+
+
+# --- hostile files
+
+
+def change_header(path: Path, change) -> None:
+    """Write the file again with a changed header; `change` gets header and tensors."""
+    tensors, header = read_tensor_file(path)
+    changed = change(header, tensors) or header
+    text = changed if isinstance(changed, str) else json.dumps(changed)
+    save_file(tensors, path, metadata={"rhumbline": text})
+
+
+def set_in(table: str, name: str, value):
+    return lambda header, tensors: header[table].update({name: value})
+
+
+HOSTILE = {
+    "amplify-text": set_in("architecture", "amplify", "x"),
+    "growth-list": set_in("architecture", "growth", [1]),
+    "growth-huge": set_in("architecture", "growth", 1e300),
+    "amplify-nan": set_in("architecture", "amplify", float("nan")),
+    "layers": set_in("architecture", "layers", 10**9),
+    "members": lambda h, t: h["architecture"].update(latent=0, members=10**9),
+    "width": set_in("architecture", "width", 10**9),
+    "hidden-beyond-64-bits": set_in("architecture", "hidden", 10**30),
+    "heads-true": set_in("architecture", "heads", True),
+    "no-architecture-table": lambda h, t: h.update(architecture=[]),
+    "no-about-table": lambda h, t: h.update(about="x" * 10**5),
+    "long-problem": set_in("about", "problem", "x" * 10**5),
+    "problem-list": set_in("about", "problem", ["tsp"]),
+    "size-text": set_in("about", "size", "many"),
+    "size-negative": set_in("about", "size", -3),
+    "size-float": set_in("about", "size", 1.5),
+    "size-zero": set_in("about", "size", "0x3"),
+    "updates-text": set_in("about", "updates", "7"),
+    "updates-negative": set_in("about", "updates", -7),
+    "recipe-list": set_in("about", "recipe", []),
+    "validation-list": set_in("about", "validation", [1]),
+    "validation-text": set_in("about", "validation", {"greedy": "7.8"}),
+    "validation-nan": set_in("about", "validation", {"greedy": float("nan")}),
+    "validation-huge": set_in("about", "validation", {"greedy": 10**400}),
+    "versions-number": set_in("about", "versions", {"torch": 2}),
+    "deep": lambda h, t: "[" * 100_000,
+    "deep-facts": lambda h, t: json.dumps(h)[:-1] + ',"x":' + '{"a":' * 50_000,
+    "digits": lambda h, t: "9" * 5000,
+    "list": lambda h, t: "[]",
+    "shape": lambda h, t: t.update({"decoder.key": torch.zeros(32, 31)}),
+    "whole-numbers": lambda h, t: t.update({"decoder.key": torch.zeros(32, 32).int()}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_headers_are_checkpoint_errors(path: Path, name: str) -> None:
+    """The error names the file, is short, and comes before memory is taken."""
+    change_header(path, HOSTILE[name])
+    with pytest.raises(CheckpointError, match=r"mine\.safetensors: ") as caught:
+        load(path)
+    assert len(str(caught.value)) < 600
+    assert "\n" not in str(caught.value)
+
+
+def test_a_billion_layers_take_no_memory(path: Path) -> None:
+    """The header is compared with the tensors before a network is built."""
+    change_header(path, HOSTILE["layers"])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CheckpointError, match="its network has more than"):
+        load(path)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 50_000  # kilobytes
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e300])
+def test_weights_that_are_not_finite_are_refused(path: Path, number: float) -> None:
+    """The tensor is named; 1e300 is infinite once it is a float32."""
+    tensors, header = read_tensor_file(path)
+    tensors["decoder.key"] = tensors["decoder.key"].double()
+    tensors["decoder.key"][3, 4] = number
+    write_tensor_file(path, tensors, header)
+    with pytest.raises(CheckpointError, match=r"mine\.safetensors: .*'decoder.key' holds NaN or"):
+        load(path)
+
+
+def test_weights_of_other_precision_are_accepted(path: Path, policy) -> None:
+    """Half precision and float64 are converted, as before."""
+    tensors, header = read_tensor_file(path)
+    tensors["decoder.key"] = tensors["decoder.key"].double()
+    tensors["decoder.value"] = tensors["decoder.value"].bfloat16()
+    write_tensor_file(path, tensors, header)
+    weights = load(path).state_dict()
+    assert weights["decoder.key"].dtype == weights["decoder.value"].dtype == torch.float32
+    assert torch.equal(weights["decoder.key"], policy.state_dict()["decoder.key"])
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "a/" * 3000])
+def test_names_that_the_system_refuses(name: str) -> None:
+    """A name that is too long or holds a NUL character is no checkpoint."""
+    with pytest.raises(CheckpointError, match="no checkpoint '") as caught:
+        find_checkpoint(name, "tsp")
+    assert len(str(caught.value)) < 700
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
+        load(name)
+
+
+def test_a_large_table_is_refused_before_it_is_read(path: Path) -> None:
+    """The first eight bytes say how long the table of tensors is."""
+    content = path.read_bytes()
+    path.write_bytes((50 << 20).to_bytes(8, "little") + content[8:])
+    with pytest.raises(CheckpointError, match=r"table of tensors has 52,428,800 bytes"):
+        load(path)

@@ -95,4 +95,6 @@ def find_checkpoint(policy: str | None, problem: str) -> Path:
         missing = f"no weights for {problem} come with this version"
         raise CheckpointError(f"{missing}; train some and give them by --policy")
     choices = ", ".join(known) or "(none shipped)"
-    raise CheckpointError(f"no checkpoint '{shorten_words(name)}'; give a path or one of: {choices}")
+    raise CheckpointError(
+        f"no checkpoint '{shorten_words(name)}'; give a path or one of: {choices}"
+    )

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rhumbline import __version__, kernels
-from rhumbline.checkpoint import shipped_checkpoints
+from rhumbline.checkpoint import read_tensor_file, shipped_checkpoints, write_tensor_file
 from rhumbline.formats.dataset import load_dataset
 
 Run = Callable[..., Any]
@@ -174,3 +174,31 @@ def test_info_on_an_unknown_checkpoint_is_exit_3(rhumb: Run) -> None:
     done = rhumb("info", "unknown")
     assert (done.exit_code, done.stdout) == (3, "")
     assert done.stderr.startswith("error: no checkpoint 'unknown'")
+
+
+ODD_FACTS: dict[str, dict[str, Any]] = {
+    "validation": {"validation": {"greedy\x1b[31m\n" * 99: 1e308, "b": 10**300}},
+    "versions": {"versions": {"torch": "\ud800\x07" + "9" * 10**4}},
+    "recipe-deep": {"recipe": "[" * 10**5},
+    "recipe-nested": {"recipe": "[" * 900 + "]" * 900},
+    "recipe-nan": {"recipe": '{"sizes": [NaN], "lr": NaN}'},
+    "recipe-sizes": {"recipe": '{"sizes": [[1], "x", null, -3, 1e400]}'},
+    "updates": {"updates": 10**4000},
+}
+
+
+@pytest.mark.parametrize("name", ODD_FACTS)
+def test_info_on_odd_facts(rhumb: Run, policy: Path, tmp_path: Path, name: str) -> None:
+    """Lines are short and printable, and --json is JSON."""
+    tensors, header = read_tensor_file(policy)
+    header["about"].update(ODD_FACTS[name])
+    odd = tmp_path / "odd.safetensors"
+    write_tensor_file(odd, tensors, header)
+    done = rhumb("info", odd)
+    assert (done.exit_code, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("odd: tsp, trained at 20 cities")
+    assert all(line.isprintable() and len(line) < 300 for line in lines)
+    text = rhumb("info", odd, "--json").stdout
+    facts = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert facts["trained_at"] == "20"

@@ -34,6 +34,7 @@ def print_info(checkpoint: str, as_json: bool) -> None:
     """Collect the facts of a checkpoint, or of the installation, and print them."""
     with defer_signals():
         from rhumbline.checkpoint import find_checkpoint
+        from rhumbline.checkpoint.tensor_file import shorten_words
     if checkpoint:
         facts = checkpoint_facts(find_checkpoint(checkpoint, ""))
     else:
@@ -41,7 +42,10 @@ def print_info(checkpoint: str, as_json: bool) -> None:
     if as_json:
         print_result(json.dumps(facts))
         return
-    lines = checkpoint_lines(facts) if checkpoint else installation_lines(facts)
+    if checkpoint:  # whose header may hold any text
+        lines = map(shorten_words, checkpoint_lines(facts))
+    else:
+        lines = installation_lines(facts)
     for line in lines:
         print_result(line)
 
@@ -118,11 +122,16 @@ def checkpoint_facts(path: Path) -> Facts:
 
 
 def parse_recipe(text: str) -> Any:
-    """Return the settings of a training as an object, or the text itself if it is no JSON."""
+    """Return the settings of a training as an object, or the text itself if it is no JSON.
+
+    JSON knows neither NaN nor brackets that are nested too deep to be written again.
+    """
     try:
-        return json.loads(text) if text else None
-    except ValueError:
+        recipe = json.loads(text) if text else None
+        json.dumps(recipe, allow_nan=False)
+    except (ValueError, RecursionError):
         return text
+    return recipe
 
 
 def installation_lines(facts: Facts) -> Iterator[str]:
