@@ -88,8 +88,7 @@ def parse_facts(table: Any) -> TrainingFacts:
     if facts.updates < 0:
         raise CheckpointError(f"about: updates is {facts.updates}, expected at least 0")
     for name, cost in facts.validation.items():
-        is_number = isinstance(cost, int | float) and not isinstance(cost, bool)
-        if not is_number or not is_finite_float(cost):
+        if not is_finite_number(cost):
             raise CheckpointError(f"about: validation.{name} is {cost!r}, expected a number")
     for name, version in facts.versions.items():
         if not isinstance(version, str):  # pyright: ignore[reportUnnecessaryIsInstance] (JSON)
@@ -97,8 +96,10 @@ def parse_facts(table: Any) -> TrainingFacts:
     return facts
 
 
-def is_finite_float(number: int | float) -> bool:
-    """Return whether a number of JSON is neither NaN nor beyond the range of a float."""
+def is_finite_number(number: object) -> bool:
+    """Return whether a value of JSON is a number, neither NaN nor beyond the range of a float."""
+    if not isinstance(number, int | float) or isinstance(number, bool):
+        return False
     try:
         return math.isfinite(number)
     except OverflowError:  # a whole number of more than 308 digits

@@ -2,20 +2,41 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rhumbline.checkpoint import TrainingFacts, load_with_facts, recorded_versions, save
+from rhumbline.checkpoint import (
+    TrainingFacts,
+    checkpoint_content,
+    load_with_facts,
+    read_tensor_file,
+    recorded_versions,
+    save,
+)
+from rhumbline.checkpoint.tensor_file import StagedFiles
 from rhumbline.decoding import Rollouts
-from rhumbline.errors import InputError
+from rhumbline.errors import CheckpointError, InputError
 from rhumbline.training import parallel
 from rhumbline.training.config import BEST_POLICY_FILE, POLICY_FILE, TrainConfig
 from rhumbline.training.objectives.targets import Targets
-from rhumbline.training.resume import newest_update, recipe_text, restore_trainer, save_state
+from rhumbline.training.resume import (
+    AUTO,
+    SavedState,
+    add_state,
+    find_state,
+    read_newest_state,
+    recipe_text,
+    remove_older_states,
+    restore_trainer,
+)
+from rhumbline.training.run_folder import complete_updates, lock_folder, remedy_for_full_disk
 from rhumbline.training.trainer import Trainer
 
 
@@ -41,7 +62,7 @@ def train(
     device: torch.device,
     out: Path,
     minutes: float | None = None,
-    resume: Path | None = None,
+    resume: Path | Literal["auto"] | None = None,
     clock: Callable[[], float] = time.monotonic,
     notify: Callable[[str], None] = lambda words: None,
 ) -> Iterator[Report]:
@@ -49,15 +70,61 @@ def train(
 
     Each report writes three things into `out`: `policy.safetensors` (averaged weights, ready to
     use), `best.safetensors` (those with the lowest validation cost of the run so far) and the state
-    to resume from. `notify` gets remarks about the data, in words.
+    to resume from. `resume` is the folder of a run, or "auto": then the newest sound state in `out`
+    is resumed, and a new run begins if there is none. A lock keeps other runs out of the folder.
+    `notify` gets remarks about the data, in words.
     """
     if not minutes and not config.updates:
         raise InputError("give --minutes, or `updates` in the recipe: training needs an end")
-    trainer = make_trainer(config, device, resume, notify)
-    progress = TrainingProgress(trainer, minutes, clock)
+    with ExitStack() as stack:
+        parallel.run_on_first(partial(enter_folder, stack, out))
+        state = load_state(resume, out)
+        trainer = make_trainer(config, device, state, notify)
+        if state and state.folder.resolve() == out.resolve():
+            parallel.run_on_first(partial(complete_policies, trainer, out, state.validation))
+        progress = TrainingProgress(trainer, minutes, clock)
+        yield from make_reports(trainer, progress, state, out)
+
+
+def enter_folder(stack: ExitStack, out: Path) -> None:
+    """Lock the folder of a run until the stack is closed."""
+    stack.enter_context(lock_folder(out))
+
+
+def load_state(resume: Path | Literal["auto"] | None, out: Path) -> SavedState | None:
+    """Return the state to continue from; only the first process reads files."""
+    if resume is None:
+        return None
+    if resume == AUTO:
+        check_shared(out)
+        return parallel.run_on_first(partial(find_state, out))
+    return parallel.run_on_first(partial(read_newest_state, resume))
+
+
+def check_shared(folder: Path) -> None:
+    """Refuse a folder in which other processes see newer states than the first.
+
+    After a restart, the first process may be on another host than before. Without a shared file
+    system it would begin a new run.
+    """
+    updates = complete_updates(folder)
+    newest = updates[-1] if updates else -1
+    in_first = parallel.broadcast_from_first(newest)
+    in_any = parallel.max_over_processes(newest)
+    if in_any > in_first:
+        words = f"another host has the state of update {in_any:.0f}, which the first process lacks"
+        raise InputError(f"{folder}: {words}; put the folder on a file system that all hosts share")
+
+
+def make_reports(
+    trainer: Trainer, progress: "TrainingProgress", state: SavedState | None, out: Path
+) -> Iterator[Report]:
+    """Train to the end, and yield a report whenever one is due."""
+    config = trainer.config
+    clock = progress.clock
     is_unvalidated = trainer.best_cost == float("inf")
-    if resume and is_unvalidated:
-        revalidate_best(trainer, resume, out)
+    if state and is_unvalidated:
+        revalidate_best(trainer, state.folder, out)
     # On user data, the initial policy may be better than all that follow.
     if config.data and is_unvalidated:
         yield make_report(trainer, out, [], 0.0, 0.0)
@@ -78,17 +145,15 @@ def train(
 def make_trainer(
     config: TrainConfig,
     device: torch.device,
-    resume: Path | None,
+    state: SavedState | None,
     notify: Callable[[str], None],
 ) -> Trainer:
-    """Return a trainer, in the newest state of the folder `resume` if there is one."""
-    if resume:
-        newest_update(resume)  # refuses before any work
+    """Return a trainer, in a saved state if there is one."""
     trainer = Trainer(config, device)
     if trainer.source.summary and parallel.rank() == 0:
         notify(trainer.source.summary)
-    if resume:
-        restore_trainer(trainer, resume)
+    if state:
+        restore_trainer(trainer, state)
     return trainer
 
 
@@ -162,15 +227,32 @@ def make_report(
         latent=validation["latent"],
         updates_per_second=pace,
     )
-    if parallel.rank() == 0:
-        write_checkpoints(trainer, out, validation)
+    parallel.run_on_first(partial(write_checkpoints, trainer, out, validation))
     return report
 
 
 def write_checkpoints(trainer: Trainer, out: Path, validation: dict[str, float]) -> None:
-    """Write the averaged weights, also as the best ones if they are, and the state."""
+    """Write the state and the averaged weights, also as the best ones if they are."""
+    content = checkpoint_content(trainer.average, training_facts(trainer, validation))
+    is_best = validation["latent"] < trainer.best_cost
+    if is_best:
+        trainer.best_cost = validation["latent"]
+        trainer.best_update = trainer.update
+    try:
+        with StagedFiles(durable=True) as files:
+            add_state(files, trainer, out, validation)
+            files.add(out / POLICY_FILE, *content)
+            if is_best:
+                files.add(out / BEST_POLICY_FILE, *content)
+    except InputError as error:
+        raise InputError(f"{error}; {remedy_for_full_disk(out)}") from error
+    remove_older_states(out, trainer.update)
+
+
+def training_facts(trainer: Trainer, validation: dict[str, float]) -> TrainingFacts:
+    """Return what a checkpoint says about the training so far."""
     source = trainer.source
-    facts = TrainingFacts(
+    return TrainingFacts(
         trainer.config.problem,
         source.typical_size,
         trainer.update,
@@ -178,11 +260,26 @@ def write_checkpoints(trainer: Trainer, out: Path, validation: dict[str, float])
         validation,
         recorded_versions(),
     )
-    save(out / POLICY_FILE, trainer.average, facts)
-    if validation["latent"] < trainer.best_cost:
-        trainer.best_cost = validation["latent"]
-        save(out / BEST_POLICY_FILE, trainer.average, facts)
-    save_state(trainer, out)
+
+
+def complete_policies(trainer: Trainer, out: Path, validation: dict[str, float] | None) -> None:
+    """Write the policies of the report whose state was resumed, if a kill came between them."""
+    if validation is None:  # states of earlier versions, which wrote the policies first
+        return
+    facts = training_facts(trainer, validation)
+    is_best = trainer.best_update == trainer.update
+    for name in (POLICY_FILE, BEST_POLICY_FILE)[: 1 + is_best]:
+        if stored_update(out / name) != trainer.update:
+            save(out / name, trainer.average, facts)
+
+
+def stored_update(path: Path) -> int | None:
+    """Return the number of updates of a checkpoint, or None if it cannot be read."""
+    try:
+        _, header = read_tensor_file(path)
+        return header["about"]["updates"]
+    except (CheckpointError, KeyError, TypeError):
+        return None
 
 
 def revalidate_best(trainer: Trainer, folder: Path, out: Path) -> None:
@@ -195,5 +292,6 @@ def revalidate_best(trainer: Trainer, folder: Path, out: Path) -> None:
     validation = trainer.validate()
     trainer.average = average
     trainer.best_cost = validation["latent"]
+    trainer.best_update = facts.updates
     if parallel.rank() == 0:
         save(out / BEST_POLICY_FILE, policy, replace(facts, validation=validation))

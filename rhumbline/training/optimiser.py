@@ -145,6 +145,15 @@ class Muon(torch.optim.Optimizer):
         return [x.unflatten(0, shape) for x in mixed]
 
 
+def moment_names(optimiser: torch.optim.Optimizer, weight: nn.Parameter) -> set[str]:
+    """Return the names of what an optimiser keeps for a weight that had a gradient."""
+    if isinstance(optimiser, Muon):
+        for group in optimiser.matrices:
+            if any(weight is matrix for matrix in group["params"]):
+                return {"momentum"}
+    return {"step", "exp_avg", "exp_avg_sq"}
+
+
 def scale_updates(directions: list[Float[Tensor, "_ _ _"]]) -> list[Float[Tensor, "_ _ _"]]:
     """Orthogonalise all directions and scale them to `update_rms`.
 

@@ -6,16 +6,17 @@ functions of this module do nothing.
 """
 
 import os
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, RhumbError
 from rhumbline.record import Record
 
+T = TypeVar("T")
 X = TypeVar("X", Record, Tensor)
 
 
@@ -90,6 +91,35 @@ def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
     parts = flat.split([gradient.numel() for gradient in gradients])
     for gradient, part in zip(gradients, parts, strict=True):
         gradient.copy_(part.view_as(gradient))
+
+
+def run_on_first(work: Callable[[], T]) -> T:
+    """Call a function in the first process, and return what it returned in all of them.
+
+    An error that the user can fix is raised in all of them too, so that none waits for ever.
+    """
+    if world_size() == 1:
+        return work()
+    answer: list[Any] = [None, None]
+    if rank() == 0:
+        try:
+            answer[0] = work()
+        except RhumbError as error:
+            answer[1] = error
+    dist.broadcast_object_list(answer, 0)
+    result, error = answer
+    if error is not None:
+        raise error
+    return result
+
+
+def max_over_processes(value: float) -> float:
+    """Return the largest of the values that the processes have."""
+    if world_size() == 1:
+        return value
+    values: list[Any] = [None] * world_size()
+    dist.all_gather_object(values, value)
+    return max(values)
 
 
 def broadcast_from_first(value: float) -> float:

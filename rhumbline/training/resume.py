@@ -1,110 +1,213 @@
 """Resume state: raw and averaged weights, the optimiser's moments and the random state of a run.
 
 It lies beside the finished policy in two files, because a GPU node may hand back only files of up
-to 16 MiB. Their names carry the update. Older files are removed only once both new ones are
-complete, so a complete pair exists whenever a run is killed.
+to 16 MiB. Their names carry the update. Older files are removed only once all new ones are
+complete, so a complete pair exists whenever a run is killed. The policies get their names after the
+state, from which they can be written again.
 """
 
 import json
-import re
+import secrets
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from rhumbline.checkpoint import read_tensor_file, write_tensor_file
-from rhumbline.errors import CheckpointError
+from rhumbline.checkpoint.facts import is_finite_number
+from rhumbline.checkpoint.network import check_finite_weights, compare_shapes
+from rhumbline.checkpoint.tensor_file import StagedFiles, read_tensor_file, shorten_words
+from rhumbline.errors import CheckpointError, InputError, note_once
 from rhumbline.toml_config import build_dataclass
 from rhumbline.training.config import TrainConfig
+from rhumbline.training.optimiser import moment_names
+from rhumbline.training.run_folder import (
+    STATE_FILES,
+    STATE_PARTS,
+    complete_updates,
+    keep_earlier_files,
+    newest_update,
+    state_file,
+)
 
 if TYPE_CHECKING:
     from rhumbline.training.trainer import Trainer
 
-STATE_PARTS = ("weights", "moments")
+AUTO = "auto"  # as a folder to resume from: the output folder, if it holds a sound state
+RANDOM_STATE = "rng"  # the tensor with the state of the generator
 
 
-def state_file(folder: Path, update: int, part: str) -> Path:
-    """Return the path of a part of the state after some update."""
-    return folder / f"resume-{update:08d}-{part}.safetensors"
+@dataclass(frozen=True)
+class SavedState:
+    """What two files of one save hold, on the host."""
+
+    weights_file: Path
+    weights: dict[str, Tensor]
+    moments: dict[str, Tensor]
+    header: dict[str, Any]
+
+    @property
+    def folder(self) -> Path:
+        """The folder it was read from."""
+        return self.weights_file.parent
+
+    @property
+    def validation(self) -> dict[str, float] | None:
+        """The validation costs of its report; None in states of earlier versions."""
+        costs = self.header.get("validation")
+        is_sound = isinstance(costs, dict) and all(map(is_finite_number, costs.values()))
+        return costs if is_sound else None
+
+    @property
+    def update(self) -> int:
+        """The number of updates after which it was saved."""
+        return self.header["update"]
 
 
-def complete_updates(folder: Path) -> list[int]:
-    """Return the updates whose state is complete in a folder, oldest first."""
-    updates = set[int]()
-    for path in folder.glob("resume-*.safetensors"):
-        match = re.match(r"resume-(\d+)-", path.name)
-        if match:
-            updates.add(int(match[1]))
-    return [update for update in sorted(updates) if is_complete(folder, update)]
-
-
-def is_complete(folder: Path, update: int) -> bool:
-    """Return whether all parts of the state after some update exist."""
-    return all(state_file(folder, update, part).is_file() for part in STATE_PARTS)
-
-
-def save_state(trainer: "Trainer", out: Path) -> None:
+def add_state(
+    files: StagedFiles, trainer: "Trainer", out: Path, validation: dict[str, float]
+) -> None:
     """Write everything that a later process needs to continue bit for bit."""
     weights: dict[str, Tensor] = {}
     for prefix, policy in (("raw.", trainer.policy), ("average.", trainer.average)):
         for name, x in policy.state_dict().items():
             weights[prefix + name] = x
-    weights["rng"] = trainer.rng.get_state()
+    weights[RANDOM_STATE] = trainer.rng.get_state()
     moments: dict[str, Tensor] = {}
     for name, parameter in trainer.parameters.items():
         for key, x in trainer.optimiser.state[parameter].items():
             moments[f"{name}.{key}"] = x
     header = {
+        # The identity of this save: both files have it, and no file of another run or update.
+        "save": secrets.token_hex(8),
         "update": trainer.update,
         "best": trainer.best_cost,
+        "best_update": trainer.best_update,
+        "validation": validation,
         "judged": validation_id(trainer),
         "config": asdict(trainer.config),
     }
-    older = set(out.glob("resume-*.safetensors"))
-    written = [state_file(out, trainer.update, part) for part in STATE_PARTS]
-    for path, tensors in zip(written, (weights, moments), strict=True):
+    for part, tensors in zip(STATE_PARTS, (weights, moments), strict=True):
         on_host = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
-        write_tensor_file(path, on_host, header)
-    for path in older - set(written):
+        files.add(state_file(out, trainer.update, part), on_host, header)
+
+
+def remove_older_states(out: Path, update: int) -> None:
+    """Remove the states of a folder but that of an update."""
+    newest = {state_file(out, update, part) for part in STATE_PARTS}
+    for path in set(out.glob(STATE_FILES)) - newest:
         path.unlink(missing_ok=True)
 
 
-def restore_trainer(trainer: "Trainer", folder: Path) -> None:
-    """Put a trainer into the newest complete state of a folder; refuse that of another recipe."""
-    update = newest_update(folder)
+def read_newest_state(folder: Path) -> SavedState:
+    """Read the newest complete state of a folder, for `--resume DIR`."""
+    return read_state(folder, newest_update(folder))
+
+
+def find_state(folder: Path) -> SavedState | None:
+    """Return the newest sound state of a folder, for `--resume auto`.
+
+    If there is none, the files of an earlier run are kept in a subfolder, and None is returned.
+    """
+    for update in reversed(complete_updates(folder)):
+        try:
+            return read_state(folder, update)
+        except CheckpointError as error:
+            note_once(f"{error}; not resumed")
+    place = keep_earlier_files(folder)
+    if place:
+        note_once(f"{folder}: no sound state to resume; its files are kept in {place}")
+    return None
+
+
+def read_state(folder: Path, update: int) -> SavedState:
+    """Read the state after some update; refuse files that do not belong together."""
     weights_file, moments_file = (state_file(folder, update, part) for part in STATE_PARTS)
-    weights, header = read_tensor_file(weights_file, trainer.device)
-    moments, _ = read_tensor_file(moments_file, trainer.device)
-    check_same_recipe(header.get("config", {}), trainer.config, folder)
-    raw = select_prefix(weights, "raw.")
-    average = select_prefix(weights, "average.")
-    trainer.policy.load_state_dict(raw)
-    trainer.average.load_state_dict(average)
+    weights, header = read_tensor_file(weights_file)
+    moments, other = read_tensor_file(moments_file)
+    if header != other:
+        pair = f"{moments_file.name} does not belong to {weights_file.name}"
+        raise CheckpointError(f"{folder}: {pair}; remove both, or bring back the right one")
+    if type(header.get("update")) is not int or header["update"] != update:
+        found = f"says that its update is {header.get('update')!r:.100}, expected {update}"
+        raise CheckpointError(f"{weights_file}: {found}; remove it and {moments_file.name}")
+    for path, tensors in ((weights_file, weights), (moments_file, moments)):
+        check_state_tensors(path, tensors)
+    if RANDOM_STATE not in weights:
+        missing = f"the tensor '{RANDOM_STATE}' with the random state is missing"
+        raise CheckpointError(f"{weights_file}: {missing}; remove the file and train again")
+    return SavedState(weights_file, weights, moments, header)
+
+
+def check_state_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Refuse tensors of a state that are NaN or infinite."""
+    try:
+        check_finite_weights(tensors)
+    except (CheckpointError, RuntimeError) as error:
+        raise CheckpointError(f"{path}: {error}; remove the file and train again") from error
+
+
+def restore_trainer(trainer: "Trainer", state: SavedState) -> None:
+    """Put a trainer into a saved state; refuse that of another recipe."""
+    path = state.weights_file
+    header = state.header
+    config = header.get("config", {})
+    check_same_recipe(config, trainer.config, path.parent)
+    raw = select_prefix(state.weights, "raw.")
+    average = select_prefix(state.weights, "average.")
+    try:
+        compare_shapes(trainer.policy.state_dict(), raw)
+        compare_shapes(trainer.policy.state_dict(), average)
+        check_moments(trainer, state.moments)
+        trainer.policy.load_state_dict(raw)
+        trainer.average.load_state_dict(average)
+        trainer.rng.set_state(state.weights[RANDOM_STATE].cpu())
+    except (CheckpointError, RuntimeError, TypeError) as error:
+        remedy = "remove the state and train again"
+        raise CheckpointError(f"{path}: does not fit the recipe ({error}); {remedy}") from error
     for name, parameter in trainer.parameters.items():
-        trainer.optimiser.state[parameter] = select_prefix(moments, f"{name}.")
-    trainer.rng.set_state(weights["rng"].cpu())
-    trainer.update = header["update"]
-    # The best cost on other validation instances cannot be compared.
+        moments = select_prefix(state.moments, f"{name}.")
+        # Copies, because the optimiser changes them, and the file may disappear.
+        on_device = {key: x.to(trainer.device, copy=True) for key, x in moments.items()}
+        trainer.optimiser.state[parameter] = on_device
+    trainer.update = state.update
+    restore_best(trainer, header, path)
+
+
+def restore_best(trainer: "Trainer", header: dict[str, Any], path: Path) -> None:
+    """Restore the best validation cost, unless it is of other validation instances."""
+    best = header.get("best")
+    if not is_finite_number(best) and best != float("inf"):
+        found = f"says that its best cost is {best!r:.100}"
+        raise CheckpointError(f"{path}: {found}, expected a number; remove the state")
     current = validation_id(trainer)
     if header.get("judged", current) == current:
-        trainer.best_cost = header["best"]
+        trainer.best_cost = float(best)
+        trainer.best_update = header.get("best_update")
+
+
+def check_moments(trainer: "Trainer", moments: dict[str, Tensor]) -> None:
+    """Refuse moments that are not those of the trainer's optimiser."""
+    known = 0
+    for name, parameter in trainer.parameters.items():
+        found = select_prefix(moments, f"{name}.")
+        known += len(found)
+        expected = moment_names(trainer.optimiser, parameter)
+        if found and set(found) != expected:  # a weight without a gradient so far has none
+            missing = sorted(set(found) ^ expected)
+            raise CheckpointError(f"the moment '{name}.{missing[0]}' is missing or unknown")
+        for key, x in found.items():
+            if key != "step" and x.shape != parameter.shape:
+                shapes = f"{list(x.shape)}, expected {list(parameter.shape)}"
+                raise CheckpointError(f"the moment '{name}.{key}' has the shape {shapes}")
+    if known < len(moments):
+        raise CheckpointError(f"{len(moments) - known} moments belong to none of its weights")
 
 
 def validation_id(trainer: "Trainer") -> str:
     """Return what validation costs depend on besides the weights, as text."""
     return f"{trainer.source.validation_data}, {trainer.config.validation}"
-
-
-def newest_update(folder: Path) -> int:
-    """Return the last update whose state is complete in a folder."""
-    updates = complete_updates(folder)
-    if not updates:
-        raise CheckpointError(
-            f"{folder}: no training to resume (no complete resume-*.safetensors pair)"
-        )
-    return updates[-1]
 
 
 def select_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -116,7 +219,7 @@ def select_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return selected
 
 
-def check_same_recipe(old: dict[str, Any], config: TrainConfig, folder: Path) -> None:
+def check_same_recipe(old: Any, config: TrainConfig, folder: Path) -> None:
     """Refuse to continue with another recipe: moments of another loss destroy a policy.
 
     Settings that leave the training the same may change. A setting that did not exist when the
@@ -132,7 +235,7 @@ def check_same_recipe(old: dict[str, Any], config: TrainConfig, folder: Path) ->
         "validation",
         "data",
     )
-    before = asdict(build_dataclass(TrainConfig, old, str(folder)))
+    before = asdict(parse_recipe_of_state(old, folder))
     changed: list[str] = []
     for name, value in asdict(config).items():
         if name not in changeable and before[name] != value:
@@ -142,6 +245,17 @@ def check_same_recipe(old: dict[str, Any], config: TrainConfig, folder: Path) ->
             f"{folder}: was trained with other settings of {', '.join(changed)}; "
             "start a new run from its policy with init="
         )
+
+
+def parse_recipe_of_state(tables: Any, folder: Path) -> TrainConfig:
+    """Return the recipe of a state; refuse one that this version cannot read."""
+    if not isinstance(tables, dict):
+        raise CheckpointError(f"{folder}: its state has no recipe; remove it and train again")
+    try:
+        return build_dataclass(TrainConfig, tables, "its recipe")
+    except (InputError, TypeError, ValueError) as error:
+        words = shorten_words(str(error))
+        raise CheckpointError(f"{folder}: cannot be resumed by this version ({words})") from error
 
 
 def recipe_text(config: TrainConfig, sizes: Sequence[int | str]) -> str:

@@ -75,6 +75,7 @@ class Trainer:
         self.device = device
         self.update = 0
         self.best_cost = float("inf")
+        self.best_update: int | None = None  # the update that had the best cost, if it is known
         self.rate = 0.0
         self.problem = config.family.rules
         self.objective = config.objective.build()

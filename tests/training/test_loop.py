@@ -23,6 +23,7 @@ from rhumbline.training.optimiser import learning_rate
 from rhumbline.training.trainer import Diverged, Trainer
 
 CPU = torch.device("cpu")
+POLICIES = ("policy", "best")
 
 
 def bits(folder: Path) -> dict[str, torch.Tensor]:
@@ -305,12 +306,15 @@ def test_a_poisoned_weight_is_found_before_it_spreads(make_config, weight: str) 
     )
 
 
-@pytest.mark.parametrize("which", [1, 2, 3])
+@pytest.mark.parametrize("which", [1, 2, 3, 4])
 @pytest.mark.parametrize("blow", [OSError("disk full"), KeyboardInterrupt()], ids=["disk", "kill"])
 def test_a_run_that_dies_while_writing_resumes(
     make_config, tmp_path: Path, monkeypatch, blow, which: int
 ) -> None:
-    """Whichever of a report's three renamings fails, all files are complete and the run resumes."""
+    """Whichever of a report's four renamings fails, all files are complete and the run resumes.
+
+    The state gets its names first. What is missing of the policies is written from it.
+    """
     config = make_config(updates=3)
     whole, broken, real, calls = tmp_path / "whole", tmp_path / "broken", os.replace, []
     list(train(config, device=CPU, out=whole))
@@ -330,11 +334,19 @@ def test_a_run_that_dies_while_writing_resumes(
         next(run_)
     monkeypatch.undo()
     assert {n: (broken / n).read_bytes() for n in state} == state
-    assert load_with_facts(broken / "policy.safetensors")[1].updates == (1 if which == 1 else 2)
-    assert [r.update for r in train(config, device=CPU, out=broken, resume=broken)] == [2, 3]
+    assert not list(broken.glob(".*.part"))
+    updates = [load_with_facts(broken / f"{name}.safetensors")[1].updates for name in POLICIES]
+    assert updates == ([2, 1] if which == 4 else [1, 1])
+    resumed = train(config, device=CPU, out=broken, resume=broken)
+    first = next(resumed)
+    assert first.update == (2 if which < 3 else 3)
+    assert [r.update for r in resumed] == ([3] if which < 3 else [])
     one, two = bits(whole), bits(broken)
     assert one.keys() == two.keys()
     assert all(torch.equal(x, two[name]) for name, x in one.items())
+    for name in POLICIES:
+        file = f"{name}.safetensors"
+        assert (whole / file).read_bytes() == (broken / file).read_bytes()
 
 
 # --- starting from another policy

@@ -34,7 +34,6 @@ def print_info(checkpoint: str, as_json: bool) -> None:
     """Collect the facts of a checkpoint, or of the installation, and print them."""
     with defer_signals():
         from rhumbline.checkpoint import find_checkpoint
-        from rhumbline.checkpoint.tensor_file import shorten_words
     if checkpoint:
         facts = checkpoint_facts(find_checkpoint(checkpoint, ""))
     else:
@@ -42,10 +41,7 @@ def print_info(checkpoint: str, as_json: bool) -> None:
     if as_json:
         print_result(json.dumps(facts))
         return
-    if checkpoint:  # whose header may hold any text
-        lines = map(shorten_words, checkpoint_lines(facts))
-    else:
-        lines = installation_lines(facts)
+    lines = checkpoint_lines(facts) if checkpoint else installation_lines(facts)
     for line in lines:
         print_result(line)
 
@@ -152,7 +148,14 @@ def installation_lines(facts: Facts) -> Iterator[str]:
 
 
 def checkpoint_lines(facts: Facts) -> Iterator[str]:
-    """Yield a checkpoint in words."""
+    """Yield a checkpoint in words: lines of limited length, whatever text its header holds."""
+    from rhumbline.checkpoint.tensor_file import shorten_words
+
+    yield from map(shorten_words, describe_checkpoint(facts))
+
+
+def describe_checkpoint(facts: Facts) -> Iterator[str]:
+    """Yield the facts of a checkpoint as they are."""
     name = facts["name"]
     problem = facts["problem"]
     unit = size_unit(problem)

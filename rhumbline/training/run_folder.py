@@ -1,0 +1,153 @@
+"""The folder of a run: one process at a time writes there, and what it needs to go on is found.
+
+Standard library only, so that a folder is refused before torch is imported.
+"""
+
+import os
+import re
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from rhumbline.errors import CheckpointError, InputError, note_once
+from rhumbline.training.config import BEST_POLICY_FILE, POLICY_FILE
+
+LOCK_FILE = "run.lock"
+METRICS_FILE = "metrics.jsonl"
+STATE_PARTS = ("weights", "moments")
+STATE_FILES = "resume-*.safetensors"
+# Temporary files of checkpoints: a dot, the name, the process that wrote it.
+PART_FORM = re.compile(r"\.(policy|best|resume-\d+-[a-z]+)\.safetensors\.\d+\.part")
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Generator[None, None, None]:
+    """Create a folder if it is missing, and keep other runs out while the context lasts.
+
+    The kernel releases the lock when the process ends, however that happens; the file stays and
+    does no harm. What killed runs left half written is removed.
+    """
+    path = folder / LOCK_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+", encoding="utf-8", errors="replace")
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        words = f"nothing can be written there: {reason}; choose another folder"
+        raise InputError(f"{folder}: {words}") from error
+    with file:
+        if take_lock(file, folder):
+            write_owner(file)
+            remove_parts(folder)
+        yield
+
+
+def take_lock(file: TextIO, folder: Path) -> bool:
+    """Lock an open file; return False, after a note, where the file system has no locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        owner = read_owner(file)
+        remedy = "wait until it ends, stop it, or choose another --out"
+        raise InputError(f"{folder}: {owner} trains there; {remedy}") from error
+    except (ImportError, OSError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or "no fcntl"
+        danger = "make sure that no other run writes there, or one of them loses its state"
+        note_once(f"{folder}: cannot be locked on this system ({reason}); {danger}")
+        return False
+    return True
+
+
+def read_owner(file: TextIO) -> str:
+    """Return who holds a lock, in words."""
+    with suppress(OSError):
+        file.seek(0)
+        match = re.fullmatch(r"(\d{1,20}) (\S{1,255})\n", file.read(300))
+        if match:
+            return f"process {match[1]} on {match[2]}"
+    return "another process"
+
+
+def write_owner(file: TextIO) -> None:
+    """Write into a lock file which process holds it; a full disk is no reason to stop here."""
+    with suppress(OSError):
+        file.truncate(0)
+        file.write(f"{os.getpid()} {socket.gethostname()}\n")
+        file.flush()
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove the temporary files of runs that are dead, as all others are under the lock."""
+    for path in folder.glob(".*.part"):
+        if PART_FORM.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
+def state_file(folder: Path, update: int, part: str) -> Path:
+    """Return the path of a part of the state after some update."""
+    return folder / f"resume-{update:08d}-{part}.safetensors"
+
+
+def complete_updates(folder: Path) -> list[int]:
+    """Return the updates whose state is complete in a folder, oldest first."""
+    updates = set[int]()
+    for path in folder.glob(STATE_FILES):
+        match = re.match(r"resume-(\d{1,18})-", path.name)
+        if match:
+            updates.add(int(match[1]))
+    return [update for update in sorted(updates) if is_complete(folder, update)]
+
+
+def newest_update(folder: Path) -> int:
+    """Return the last update whose state is complete in a folder."""
+    updates = complete_updates(folder)
+    if not updates:
+        raise CheckpointError(
+            f"{folder}: no training to resume (no complete resume-*.safetensors pair)"
+        )
+    return updates[-1]
+
+
+def is_complete(folder: Path, update: int) -> bool:
+    """Return whether all parts of the state after some update exist."""
+    return all(state_file(folder, update, part).is_file() for part in STATE_PARTS)
+
+
+def holds_run(folder: Path) -> bool:
+    """Return whether a folder holds something that a new run would overwrite."""
+    return (folder / POLICY_FILE).exists() or bool(complete_updates(folder))
+
+
+def remedy_for_full_disk(folder: Path) -> str:
+    """Say what a run that could not write its files left, and how to go on."""
+    updates = complete_updates(folder)
+    if not updates:
+        return "nothing is saved yet: make room and start the training again"
+    return f"the state of update {updates[-1]} is intact: make room, then --resume {folder}"
+
+
+def keep_earlier_files(folder: Path) -> Path | None:
+    """Move the files of a run that cannot be resumed to a subfolder, and return it.
+
+    Returns None if there are none.
+    """
+    names = (POLICY_FILE, BEST_POLICY_FILE, METRICS_FILE)
+    files = [folder / name for name in names if (folder / name).exists()]
+    files += sorted(folder.glob(STATE_FILES))
+    if not files:
+        return None
+    number = 1
+    while (folder / f"earlier-{number}").exists():
+        number += 1
+    place = folder / f"earlier-{number}"
+    try:
+        place.mkdir()
+        for path in files:
+            path.rename(place / path.name)
+    except OSError as error:
+        raise InputError(f"{place}: cannot be written ({error.strerror})") from error
+    return place
