@@ -96,5 +96,5 @@ def find_checkpoint(policy: str | None, problem: str) -> Path:
         raise CheckpointError(f"{missing}; train some and give them by --policy")
     choices = ", ".join(known) or "(none shipped)"
     raise CheckpointError(
-        f"no checkpoint '{shorten_words(name)}'; give a path or one of: {choices}"
+        f"no checkpoint '{shorten_words(str(name))}'; give a path or one of: {choices}"
     )

@@ -109,10 +109,9 @@ def check_shared(folder: Path) -> None:
     """
     updates = complete_updates(folder)
     newest = updates[-1] if updates else -1
-    in_first = parallel.broadcast_from_first(newest)
-    in_any = parallel.max_over_processes(newest)
-    if in_any > in_first:
-        words = f"another host has the state of update {in_any:.0f}, which the first process lacks"
+    in_first, *in_others = parallel.gather_from_all(newest)
+    if max(in_others, default=-1) > in_first:
+        words = f"another host has the state of update {max(in_others)}, the first process has not"
         raise InputError(f"{folder}: {words}; put the folder on a file system that all hosts share")
 
 

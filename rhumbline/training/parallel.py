@@ -113,13 +113,13 @@ def run_on_first(work: Callable[[], T]) -> T:
     return result
 
 
-def max_over_processes(value: float) -> float:
-    """Return the largest of the values that the processes have."""
+def gather_from_all(value: int) -> list[int]:
+    """Return the values that the processes have, that of the first process first."""
     if world_size() == 1:
-        return value
+        return [value]
     values: list[Any] = [None] * world_size()
     dist.all_gather_object(values, value)
-    return max(values)
+    return values
 
 
 def broadcast_from_first(value: float) -> float:

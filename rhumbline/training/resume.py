@@ -7,6 +7,7 @@ state, from which they can be written again.
 """
 
 import json
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -178,7 +179,7 @@ def restore_trainer(trainer: "Trainer", state: SavedState) -> None:
 def restore_best(trainer: "Trainer", header: dict[str, Any], path: Path) -> None:
     """Restore the best validation cost, unless it is of other validation instances."""
     best = header.get("best")
-    if not is_finite_number(best) and best != float("inf"):
+    if not isinstance(best, int | float) or not (is_finite_number(best) or best == math.inf):
         found = f"says that its best cost is {best!r:.100}"
         raise CheckpointError(f"{path}: {found}, expected a number; remove the state")
     current = validation_id(trainer)

@@ -160,3 +160,36 @@ def test_only_the_first_process_prints(
     monkeypatch.setenv("RANK", "1")
     assert run(recipe, "--out", "two") == (0, "", "")
     assert not (tmp_path / "two" / "metrics.jsonl").exists()
+
+
+def test_auto_begins_resumes_and_ends(run: Words, recipe: Path, tmp_path: Path) -> None:
+    """The same command serves a job that is started again: also after the last update."""
+    words = (recipe, "--out", "one", "--resume", "auto", "--quiet")
+    done = (0, "one/policy.safetensors\n", "")
+    assert run(*words, "--set", "updates=2") == done
+    assert run(*words) == done
+    note = "one: nothing to train, all updates are done\n"
+    assert run(*words) == (0, "one/policy.safetensors\n", note)
+    assert [line["update"] for line in metrics(tmp_path / "one")] == [1, 2, 3]
+    assert run(recipe, "--resume", "auto", "--quiet")[1] == "runs/tiny/policy.safetensors\n"
+
+
+def test_a_part_of_a_line_of_metrics_is_removed(run: Words, recipe: Path, tmp_path: Path) -> None:
+    """A full disk or a kill may leave one; the file stays readable line by line."""
+    run(recipe, "--out", "one", "--quiet", "--set", "updates=2")
+    with (tmp_path / "one" / "metrics.jsonl").open("a") as file:
+        file.write('{"update": 3, "minu')
+    run(recipe, "--resume", "one", "--quiet")
+    assert [line["update"] for line in metrics(tmp_path / "one")] == [1, 2, 3]
+
+
+def test_metrics_that_cannot_be_written_name_the_state(
+    run: Words, recipe: Path, tmp_path: Path
+) -> None:
+    """The state is written before the line of metrics, so nothing is lost."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "metrics.jsonl").symlink_to("/dev/full")
+    code, _, stderr = run(recipe, "--out", "one", "--quiet")
+    assert code == 3
+    assert "metrics.jsonl: cannot be written" in stderr
+    assert "the state of update 1 is intact: make room, then --resume one" in stderr

@@ -1,14 +1,16 @@
 """`rhumb train`: run a recipe. It does without typer and rich, which bare GPU nodes do not have."""
 
 import argparse
+import errno
 import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rhumbline.cli.output_files import prepare_folder
 from rhumbline.cli.process import (
@@ -20,6 +22,12 @@ from rhumbline.cli.process import (
 )
 from rhumbline.errors import InputError
 from rhumbline.training.config import BEST_POLICY_FILE, POLICY_FILE, TrainConfig, read_recipe
+from rhumbline.training.run_folder import (
+    METRICS_FILE,
+    holds_run,
+    newest_update,
+    remedy_for_full_disk,
+)
 
 if TYPE_CHECKING:
     from rhumbline.training.loop import Report
@@ -33,6 +41,7 @@ EXAMPLES = """examples:
   rhumb train recipes/tsp100.toml --minutes 30
   rhumb train recipes/tsp100.toml --minutes 30 --resume runs/tsp100
   rhumb train recipes/cvrp-own.toml --data deliveries/ --minutes 30
+  rhumb train recipes/tsp100.toml --set updates=50000 --out runs/a --resume auto
   torchrun --nproc-per-node 8 -m rhumbline train recipes/tsp100.toml --minutes 60
 """
 # The title and the format of each field of a report.
@@ -78,9 +87,17 @@ def train_parser() -> argparse.ArgumentParser:
         "behind the recipe",
     )
     parser.add_argument("--minutes", type=positive_number, metavar="M", help="stop after M minutes")
-    parser.add_argument("--resume", type=Path, metavar="DIR", help="continue the run in DIR")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where to write [--resume, else runs/<recipe>]"
+        "--resume",
+        metavar="DIR",
+        help="continue the run in DIR; auto: that in --out, or begin if it holds no sound state, "
+        "for jobs that are started again",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where to write, one run at a time [--resume, else runs/<recipe>]",
     )
     parser.add_argument(
         "--device",
@@ -112,25 +129,41 @@ def run_training(options: argparse.Namespace) -> int:
     config = read_recipe(options.recipe, options.set)
     if options.data:
         config = replace(config, data=tuple(options.data))
-    out = options.out or options.resume or Path("runs") / options.recipe.stem
-    check_output_folder(out, options.resume)
+    resume = parse_resume(options.resume)
+    default = resume if isinstance(resume, Path) else Path("runs") / options.recipe.stem
+    out = options.out or default
+    if is_first_process():
+        check_output_folder(out, resume)
     try:
         training = start_training(config, options, out)
         reports = list(record_reports(training, out, quiet=options.quiet))
     except KeyboardInterrupt:
-        if (out / POLICY_FILE).is_file():
+        if holds_run(out):
             print_note(f"interrupted; the last checkpoint in {out} is intact")
         else:
             print_note("interrupted before the first checkpoint")
         return INTERRUPTED
-    return finish_training(reports, out, has_user_data=bool(config.data))
+    if not reports and resume == "auto" and is_first_process():
+        print_note(f"{out}: nothing to train, all updates are done")
+    if not reports and resume != "auto":
+        remedy = "try --set updates=N or --minutes M"
+        raise InputError(f"{out}: nothing to train, all updates are done; {remedy}")
+    return finish_training(out, has_user_data=bool(config.data))
 
 
-def check_output_folder(out: Path, resume: Path | None) -> None:
+def parse_resume(text: str | None) -> Path | Literal["auto"] | None:
+    """Return the folder to resume from; "auto" is no folder, unless written as ./auto."""
+    if text is None or text == "auto":
+        return text
+    return Path(text)
+
+
+def check_output_folder(out: Path, resume: Path | Literal["auto"] | None) -> None:
     """Refuse a folder that holds another run: the first report would overwrite its weights."""
-    holds_run = (out / POLICY_FILE).exists()
-    resumes = resume is not None and out.resolve() == resume.resolve()
-    if holds_run and not resumes:
+    if isinstance(resume, Path):
+        newest_update(resume)  # refuses a folder without a state before one is created
+    resumes = resume == "auto" or (resume is not None and out.resolve() == resume.resolve())
+    if holds_run(out) and not resumes:
         remedy = f"go on with it by --resume {out}, or choose another --out"
         raise InputError(f"{out}: holds a run already; {remedy}")
     prepare_folder(out)
@@ -156,7 +189,7 @@ def start_training(
             device=device,
             out=out,
             minutes=options.minutes,
-            resume=options.resume,
+            resume=parse_resume(options.resume),
             notify=ignore_notice if options.quiet else print_notice,
         )
     finally:
@@ -176,7 +209,7 @@ def record_reports(reports: "Iterator[Report]", out: Path, *, quiet: bool) -> "I
     """Yield the same reports; the first process also prints them and writes them to a file."""
     for place, report in enumerate(reports):
         if is_first_process():
-            append_metrics(out / "metrics.jsonl", report)
+            append_metrics(out / METRICS_FILE, report)
             if not quiet:
                 print_report_row(report, titles=place == 0)
         yield report
@@ -188,13 +221,29 @@ def is_first_process() -> bool:
 
 
 def append_metrics(path: Path, report: "Report") -> None:
-    """Append a report to a file as a line of JSON."""
-    line = json.dumps(asdict(report))
+    """Append a report to a file as a line of JSON; a part of a line is removed."""
+    line = json.dumps(asdict(report)) + "\n"
+    content = line.encode()
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        with path.open("a+b", buffering=0) as file:
+            complete = complete_length(file)
+            file.truncate(complete)
+            if file.write(content) < len(content):
+                file.truncate(complete)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+        remedy = remedy_for_full_disk(path.parent)
+        message = f"{path}: cannot be written ({error.strerror}); {remedy}"
+        raise InputError(message) from error
+
+
+def complete_length(file: FileIO) -> int:
+    """Return the length of a file without the part of a line that a full disk or a kill left."""
+    end = file.seek(0, os.SEEK_END)
+    tail = 1 << 16  # more than a line has
+    file.seek(max(0, end - tail))
+    last = file.read(min(end, tail))
+    return end - len(last) + last.rfind(b"\n") + 1
 
 
 def print_report_row(report: "Report", *, titles: bool) -> None:
@@ -214,14 +263,11 @@ def print_row(cells: Sequence[str]) -> None:
     print(row, file=sys.stderr, flush=True)
 
 
-def finish_training(reports: "Sequence[Report]", out: Path, *, has_user_data: bool) -> int:
+def finish_training(out: Path, *, has_user_data: bool) -> int:
     """Print the path of the policy and return the exit code.
 
     On user data that is the best policy so far, which may be the one a resumed run began with.
     """
-    if not reports:
-        remedy = "try --set updates=N or --minutes M"
-        raise InputError(f"{out}: nothing to train, all updates are done; {remedy}")
     if not is_first_process():
         return 0
     best = out / BEST_POLICY_FILE
