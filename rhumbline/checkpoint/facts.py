@@ -55,8 +55,11 @@ class TrainingFacts:
 
 def is_size(size: object) -> bool:
     """Return whether something is a number of nodes, or a size such as 15x10."""
-    is_text = isinstance(size, int | str) and not isinstance(size, bool)
-    return is_text and SIZE_FORM.fullmatch(str(size)[:100]) is not None
+    if isinstance(size, bool) or not isinstance(size, int | str):
+        return False
+    text = str(size)[:100]
+    match = SIZE_FORM.fullmatch(text)
+    return match is not None
 
 
 def _node_count(size: int | str) -> int:
@@ -88,7 +91,7 @@ def parse_facts(table: Any) -> TrainingFacts:
     if facts.updates < 0:
         raise CheckpointError(f"about: updates is {facts.updates}, expected at least 0")
     for name, cost in facts.validation.items():
-        if not is_finite_number(cost):
+        if not is_json_number(cost):
             raise CheckpointError(f"about: validation.{name} is {cost!r}, expected a number")
     for name, version in facts.versions.items():
         if not isinstance(version, str):  # pyright: ignore[reportUnnecessaryIsInstance] (JSON)
@@ -96,7 +99,7 @@ def parse_facts(table: Any) -> TrainingFacts:
     return facts
 
 
-def is_finite_number(number: object) -> bool:
+def is_json_number(number: object) -> bool:
     """Return whether a value of JSON is a number, neither NaN nor beyond the range of a float."""
     if not isinstance(number, int | float) or isinstance(number, bool):
         return False

@@ -161,5 +161,8 @@ def shorten_words(words: str) -> str:
     line = " ".join(words.split())
     limit = TUNING.max_words
     if len(line) > limit:
-        line = f"{line[: limit // 2]} ... {line[-limit // 3 :]}"
-    return "".join(letter if letter.isprintable() else "?" for letter in line)
+        beginning = line[: limit // 2]
+        end = line[-limit // 3 :]
+        line = f"{beginning} ... {end}"
+    letters = [letter if letter.isprintable() else "?" for letter in line]
+    return "".join(letters)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from rhumbline.checkpoint.facts import is_finite_number
+from rhumbline.checkpoint.facts import is_json_number
 from rhumbline.checkpoint.network import check_finite_weights, compare_shapes
 from rhumbline.checkpoint.tensor_file import StagedFiles, read_tensor_file, shorten_words
 from rhumbline.errors import CheckpointError, InputError, note_once
@@ -57,7 +57,7 @@ class SavedState:
     def validation(self) -> dict[str, float] | None:
         """The validation costs of its report; None in states of earlier versions."""
         costs = self.header.get("validation")
-        is_sound = isinstance(costs, dict) and all(map(is_finite_number, costs.values()))
+        is_sound = isinstance(costs, dict) and all(map(is_json_number, costs.values()))
         return costs if is_sound else None
 
     @property
@@ -130,11 +130,12 @@ def read_state(folder: Path, update: int) -> SavedState:
     if header != other:
         pair = f"{moments_file.name} does not belong to {weights_file.name}"
         raise CheckpointError(f"{folder}: {pair}; remove both, or bring back the right one")
-    if type(header.get("update")) is not int or header["update"] != update:
-        found = f"says that its update is {header.get('update')!r:.100}, expected {update}"
-        raise CheckpointError(f"{weights_file}: {found}; remove it and {moments_file.name}")
-    for path, tensors in ((weights_file, weights), (moments_file, moments)):
-        check_state_tensors(path, tensors)
+    said = header.get("update")
+    if type(said) is not int or said != update:
+        words = f"says that its update is {shorten_words(repr(said))}, expected {update}"
+        raise CheckpointError(f"{weights_file}: {words}; remove it and {moments_file.name}")
+    check_state_tensors(weights_file, weights)
+    check_state_tensors(moments_file, moments)
     if RANDOM_STATE not in weights:
         missing = f"the tensor '{RANDOM_STATE}' with the random state is missing"
         raise CheckpointError(f"{weights_file}: {missing}; remove the file and train again")
@@ -179,7 +180,7 @@ def restore_trainer(trainer: "Trainer", state: SavedState) -> None:
 def restore_best(trainer: "Trainer", header: dict[str, Any], path: Path) -> None:
     """Restore the best validation cost, unless it is of other validation instances."""
     best = header.get("best")
-    if not isinstance(best, int | float) or not (is_finite_number(best) or best == math.inf):
+    if not isinstance(best, int | float) or not (is_json_number(best) or best == math.inf):
         found = f"says that its best cost is {best!r:.100}"
         raise CheckpointError(f"{path}: {found}, expected a number; remove the state")
     current = validation_id(trainer)
@@ -195,15 +196,16 @@ def check_moments(trainer: "Trainer", moments: dict[str, Tensor]) -> None:
         found = select_prefix(moments, f"{name}.")
         known += len(found)
         expected = moment_names(trainer.optimiser, parameter)
-        if found and set(found) != expected:  # a weight without a gradient so far has none
-            missing = sorted(set(found) ^ expected)
-            raise CheckpointError(f"the moment '{name}.{missing[0]}' is missing or unknown")
+        differing = sorted(found.keys() ^ expected)
+        if found and differing:  # a weight without a gradient so far has none
+            raise CheckpointError(f"the moment '{name}.{differing[0]}' is missing or unknown")
         for key, x in found.items():
             if key != "step" and x.shape != parameter.shape:
                 shapes = f"{list(x.shape)}, expected {list(parameter.shape)}"
                 raise CheckpointError(f"the moment '{name}.{key}' has the shape {shapes}")
-    if known < len(moments):
-        raise CheckpointError(f"{len(moments) - known} moments belong to none of its weights")
+    unknown = len(moments) - known
+    if unknown:
+        raise CheckpointError(f"{unknown} moments belong to none of its weights")
 
 
 def validation_id(trainer: "Trainer") -> str:
