@@ -6,14 +6,15 @@ functions of this module do nothing.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rhumbline.errors import InputError, RhumbError
+from rhumbline.errors import InputError, RhumbError, note_once
 from rhumbline.record import Record
 
 T = TypeVar("T")
@@ -24,11 +25,40 @@ def join_group(device: torch.device) -> torch.device:
     """Join the group that torchrun made, if any; return this process's device."""
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
         return device
+    note_shared_store()
     is_cuda = device.type == "cuda"
     dist.init_process_group("nccl" if is_cuda else "gloo")
     if not is_cuda:
         return device
     return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+
+
+def note_shared_store() -> None:
+    """Say which setting of torchrun its restarts on several hosts need.
+
+    By default, processes that are started again find the addresses of the dead ones in a store
+    that torchrun keeps (seen with torch 2.13), and wait in vain.
+    """
+    hosts = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+    restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    is_shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    is_first = os.environ.get("RANK") == "0"
+    if hosts > 1 and restarts and is_shared and is_first:
+        setting = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+        note_once(f"--max-restarts on several hosts needs {setting} in the environment of torchrun")
+
+
+@contextmanager
+def report_lost_contact() -> Generator[None, None, None]:
+    """Turn the error of a broken connection between the processes into one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        is_connection = isinstance(error, dist.DistError) or "gloo" in str(error)
+        if not is_connection:
+            raise
+        words = "the connection to the other processes broke, because one of them has ended"
+        raise RhumbError(f"{words}; what that one printed says why") from error
 
 
 def leave_group() -> None:

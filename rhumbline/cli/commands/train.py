@@ -179,21 +179,22 @@ def start_training(
         from rhumbline.pipeline import find_device
         from rhumbline.training import parallel
         from rhumbline.training.loop import train
-    device = parallel.join_group(find_device(options.device))
-    # The index is None if there is one GPU only.
-    if device.index is not None:  # pyright: ignore[reportUnnecessaryComparison]
-        torch.cuda.set_device(device)  # kernels and collectives use the current device
-    try:
-        yield from train(
-            config,
-            device=device,
-            out=out,
-            minutes=options.minutes,
-            resume=parse_resume(options.resume),
-            notify=ignore_notice if options.quiet else print_notice,
-        )
-    finally:
-        parallel.leave_group()
+    with parallel.report_lost_contact():
+        device = parallel.join_group(find_device(options.device))
+        # The index is None if there is one GPU only.
+        if device.index is not None:  # pyright: ignore[reportUnnecessaryComparison]
+            torch.cuda.set_device(device)  # kernels and collectives use the current device
+        try:
+            yield from train(
+                config,
+                device=device,
+                out=out,
+                minutes=options.minutes,
+                resume=parse_resume(options.resume),
+                notify=ignore_notice if options.quiet else print_notice,
+            )
+        finally:
+            parallel.leave_group()
 
 
 def print_notice(words: str) -> None:
