@@ -22,6 +22,7 @@ from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExt
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
+from rhumbline.registry import suggest_known
 from rhumbline.search.after_search import AfterSearch, Improvement, run_warm_up, solve_task
 from rhumbline.search.driver import Budget, Progress, collect_solutions
 from rhumbline.search.solution import Solution
@@ -41,6 +42,7 @@ from rhumbline.search.strategy import (
 )
 from rhumbline.search.task import Task, make_task
 
+DEVICE_NAMES = ("auto", "cpu", "cuda")
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 
 # Numbers in the largest tables of a group (distances, actions of a generation). This keeps the
@@ -260,8 +262,8 @@ def budget_or_default(attempts: int | None, seconds: int | float | None) -> Budg
 
 def find_device(name: str) -> torch.device:
     """Return the device a user means; `auto` is a GPU if there is one."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device '{name}' is not known; use auto, cpu or cuda")
+    if name not in DEVICE_NAMES:
+        raise InputError(f"device '{name:.60}' is not known{suggest_known(name, DEVICE_NAMES)}")
     if name == "cpu":
         return torch.device("cpu")
     has_gpu = torch.cuda.is_available()

@@ -87,10 +87,7 @@ class Registry(Mapping[str, T], Generic[T]):
         `what` is the singular for the message, such as "strategy".
         """
         if name not in self:
-            known = ", ".join(self)
-            raise InputError(
-                f"{what} '{name}' is not known{did_you_mean(name, self)}; known: {known}"
-            )
+            raise InputError(f"{what} '{name:.60}' is not known{suggest_known(name, self)}")
         return self[name]
 
     def working(self) -> Iterator[tuple[str, T]]:
@@ -109,6 +106,17 @@ def load_reference(reference: str) -> Any:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return " (did you mean 'x'?)" if a known name is close to `name`, and "" otherwise."""
-    close = get_close_matches(name, known, n=1)
-    return f" (did you mean '{close[0]}'?)" if close else ""
+    """Return " (did you mean 'x'?)" if a known name is close to `name`, and "" otherwise.
+
+    Capitals make no difference: `--device CPU` is close to cpu.
+    """
+    lowered = {other.lower(): other for other in known}
+    start = name[:100].lower()  # whatever a user pasted
+    close = get_close_matches(start, lowered, n=1)
+    return f" (did you mean '{lowered[close[0]]}'?)" if close else ""
+
+
+def suggest_known(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: a close one, if any, and all known."""
+    names = list(known)
+    return f"{did_you_mean(name, names)}; known: {', '.join(names) or 'none'}"

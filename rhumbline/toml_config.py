@@ -106,8 +106,9 @@ def _convert_value(hint: Any, value: Any, where: str) -> Any:
     if origin is Literal:
         choices = get_args(hint)
         if value not in choices:
+            guess = did_you_mean(str(value), [str(choice) for choice in choices])
             expected = ", ".join(map(repr, choices))
-            raise InputError(f"{where} is {value!r}; expected one of {expected}")
+            raise InputError(f"{where} is {value!r:.60}{guess}; expected one of {expected}")
         return value
     if origin is tuple:
         return _convert_list(get_args(hint), value, where)

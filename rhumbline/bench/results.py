@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from rhumbline.errors import InputError
 from rhumbline.formats.safe_io import error_reason
+from rhumbline.registry import did_you_mean
 
 Warn = Callable[[str], None]
 ResultKey = tuple[str, str, str, int]  # method, set, instance, seed
@@ -315,7 +316,7 @@ def parse_result(row: bytes) -> Result:
             raise ValueError(f"'{name}' is missing")
     for name in table:
         if name not in FIELDS.known:
-            raise ValueError(f"'{name}' is unknown")
+            raise ValueError(f"'{name:.60}' is unknown{did_you_mean(name, FIELDS.known)}")
     for name, value in table.items():
         is_valid, expected = FIELD_CHECKS.get(name, TEXT_CHECK)
         if not is_valid(value):

@@ -15,8 +15,9 @@ from typing import Any, TypeGuard, TypeVar
 
 from rhumbline.errors import InputError
 from rhumbline.improvers import SOLVER_NAMES
+from rhumbline.registry import suggest_known
 from rhumbline.search.driver import Budget
-from rhumbline.toml_config import build_dataclass, did_you_mean, read_toml
+from rhumbline.toml_config import build_dataclass, read_toml
 
 T = TypeVar("T")
 
@@ -125,9 +126,8 @@ class Method:
         if not self.then:
             return
         if self.then not in SOLVER_NAMES:
-            guess = did_you_mean(self.then, SOLVER_NAMES)
-            known = ", ".join(SOLVER_NAMES)
-            raise InputError(f"method '{self.name}': then is '{self.then}'{guess}; known: {known}")
+            known = suggest_known(self.then, SOLVER_NAMES)
+            raise InputError(f"method '{self.name}': then is '{self.then:.60}'{known}")
         if self.seconds is None:
             advice = "then takes the second half of the seconds, so give them"
             raise InputError(f"method '{self.name}': {advice}")
@@ -179,8 +179,8 @@ class Suite:
         for pattern in only:
             if not any(fnmatch(name, pattern) for name in names):
                 raise InputError(
-                    f"--only {pattern}: no such set or method in suite '{self.name}'; "
-                    f"known: {', '.join(names)}"
+                    f"--only {pattern}: no such set or method in suite '{self.name}'"
+                    f"{suggest_known(pattern, names)}"
                 )
         sets = tuple(spec for spec in self.sets if matches_any(spec.name, only))
         methods = tuple(method for method in self.methods if matches_any(method.name, only))
@@ -203,7 +203,8 @@ def parse_suite(tables: Mapping[str, Any], path: Path) -> Suite:
     known = ("name", "seeds", "set", "method")
     unknown = sorted(set(tables) - set(known))
     if unknown:
-        raise InputError(f"{path}: unknown key '{unknown[0]}'; known here: {', '.join(known)}")
+        key = unknown[0]
+        raise InputError(f"{path}: unknown key '{key:.60}'{suggest_known(key, known)}")
     suite = Suite(
         name=str(tables.get("name", path.stem)),
         sets=parse_tables(SetSpec, tables, "set", path),
@@ -242,16 +243,14 @@ def refuse_unknown_sets(method: Method, known: Sequence[str], path: Path) -> Non
     Otherwise its rows or its published gaps would be missing without a word.
     """
     where = f"{path}: method '{method.name}'"
-    listed = ", ".join(known)
     for pattern in method.sets.split() or [""]:
         if not any(fnmatch(name, pattern) for name in known):
-            raise InputError(f"{where}: sets has '{pattern}', which fits no set; known: {listed}")
+            listed = suggest_known(pattern, known)
+            raise InputError(f"{where}: sets has '{pattern}', which fits no set{listed}")
     for name in method.paper:
         if name not in known:
-            hint = did_you_mean(name, known)
-            raise InputError(
-                f"{where}: paper names the set '{name}', which is not there{hint}; known: {listed}"
-            )
+            listed = suggest_known(name, known)
+            raise InputError(f"{where}: paper names the set '{name}', which is not there{listed}")
 
 
 def tables_of_kind(tables: Mapping[str, Any], kind: str, path: Path) -> list[Mapping[str, Any]]:

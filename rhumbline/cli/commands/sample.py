@@ -12,6 +12,7 @@ from rhumbline.cli.output_files import prepare_folder
 from rhumbline.cli.process import defer_signals, print_result, run_command
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
+from rhumbline.registry import suggest_known
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,7 +92,8 @@ def write_samples(request: SampleRequest, out: Path, force: bool) -> None:
         import torch
 
     if request.problem not in DOMAINS:
-        message = f"'{request.problem}' is not known; known: {', '.join(DOMAINS)}"
+        name = request.problem
+        message = f"'{name:.60}' is not known{suggest_known(name, DOMAINS)}"
         raise typer.BadParameter(message, param_hint="PROBLEM")
     domain = DOMAINS[request.problem]
     dataset = domain.files.dataset or domain.refuse("a dataset")
