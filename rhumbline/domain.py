@@ -58,6 +58,8 @@ class FileFormats:
     # The plan in the numbers of a JSON result, and how to describe them in an error message.
     parse_plan: Callable[[Any, Any], Any] | None = None
     plan_form: str = "a list of whole numbers"
+    # What a JSON result says of a plan of an instance, besides its numbers.
+    plan_facts: Callable[[Any, Any], dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)

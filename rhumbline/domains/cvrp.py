@@ -42,6 +42,7 @@ CVRP_DOMAIN = Domain(
         read_plan=read_sol,
         parse_plan=parse_routes,
         plan_form="a list of lists of whole numbers",
+        plan_facts=Routes.route_facts,
     ),
     from_python=cvrp_from_python,
     weights="cvrp",
