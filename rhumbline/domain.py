@@ -154,6 +154,8 @@ class Domain:
     search: SearchDefaults = SearchDefaults()
     training: TrainingTraits = TrainingTraits()
     draw: str | None = None  # "module:function" that draws a plan
+    # Whether the plans of an instance differ in cost; if not, one attempt is enough. None: always.
+    plans_differ: Callable[[Any], bool] | None = None
 
     def require(self, part: str, what: str) -> Any:
         """Return an optional part, such as "plans"; refuse `what` for a problem without it."""
@@ -161,6 +163,10 @@ class Domain:
         if value is None:
             self.refuse(what)
         return value
+
+    def is_trivial(self, instance: Any) -> bool:
+        """Return whether all plans of an instance cost the same, so that nothing is searched."""
+        return self.plans_differ is not None and not self.plans_differ(instance)
 
     def refuse(self, what: str) -> NoReturn:
         """Raise: this problem does not support `what`."""

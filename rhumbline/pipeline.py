@@ -33,6 +33,7 @@ from rhumbline.search.strategies import (
     possible_defaults,
     strategy_class,
 )
+from rhumbline.search.strategies.greedy_sampling import Greedy
 from rhumbline.search.strategy import (
     PlainStrategy,
     Strategy,
@@ -96,6 +97,8 @@ class GroupRun:
     strategy_name: str
     strategy: Strategy[Any]
     policy: LoadedPolicy
+    budget: Budget
+    after: AfterSearch
 
 
 @dataclass(frozen=True)
@@ -185,26 +188,43 @@ def make_runs(
             name = given if isinstance(given, str) else type(given).__name__
             chosen = strategy
         policy = policies[task.problem.solves]
-        yield GroupRun(group.places, task, name, chosen, policy)
+        run = GroupRun(group.places, task, name, chosen, policy, request.budget, request.after)
+        yield one_attempt(run) if is_trivial(group) else run
+
+
+def is_trivial(group: "Group") -> bool:
+    """Return whether all plans of each instance cost the same, as for a single city."""
+    for instance in group.instances:
+        domain = DOMAINS.get(instance.problem)
+        if domain is None or not domain.is_trivial(instance):
+            return False
+    return True
+
+
+def one_attempt(run: GroupRun) -> GroupRun:
+    """Return the same run with one attempt and no phases after it, whatever the budget is."""
+    budget = Budget(attempts=1)
+    after = replace(run.after, polish=False, then=None)
+    return replace(run, strategy_name="greedy", strategy=Greedy(), budget=budget, after=after)
 
 
 def solve_runs(
     runs: Iterator[GroupRun], request: SolveRequest, listener: Listener
 ) -> Iterator[GroupResult]:
     """Yield the result of each group, until one is interrupted."""
-    after = request.after
-    if listener.hears_improvements:
-        after = replace(after, improved=listener.improved)
     for run in runs:
+        after = run.after
+        if listener.hears_improvements:
+            after = replace(after, improved=listener.improved)
         listener.group_started(run)
         start_time = time.monotonic()
         try:
             if request.warm_up:
-                warm_up_gpu(run, request.budget)
+                warm_up_gpu(run, run.budget)
             solutions, interrupted = solve_task(
                 run.strategy,
                 run.task,
-                request.budget,
+                run.budget,
                 listener.progress,
                 after,
                 warm_starts_of(run, request),
@@ -218,7 +238,7 @@ def solve_runs(
         if not (solutions or interrupted):
             raise Infeasible("the search ended without a plan")
         if not interrupted:
-            note_early_end(result, request.budget, listener)
+            note_early_end(result, run.budget, listener)
         yield result
         if interrupted:
             return
