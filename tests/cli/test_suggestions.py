@@ -18,6 +18,7 @@ from rhumbline.cli.commands.train import run_train
 from rhumbline.decoding.engines import Ask, choose_engine
 from rhumbline.domains import DOMAINS, find_policy_family
 from rhumbline.errors import InputError
+from rhumbline.formats.safe_io import read_bytes
 from rhumbline.improvers import SOLVER_NAMES, require_solver
 from rhumbline.pipeline import find_device
 from rhumbline.problems.jssp import JSSPInstance
@@ -115,6 +116,18 @@ def test_names_in_suites_recipes_and_python(act: Callable[[], object], meant: st
     with pytest.raises(InputError) as caught:
         act()
     assert f"(did you mean '{meant}'?)" in str(caught.value)
+
+
+def test_a_mistyped_file_name(tmp_path: Path) -> None:
+    """A file of nearly the same name in the folder is named; without one nothing is."""
+    (tmp_path / "harbour100.tsp").touch()
+    (tmp_path / "bakery80.vrp").touch()
+    with pytest.raises(InputError, match=r"no such file \(did you mean 'harbour100.tsp'\?\);"):
+        read_bytes(tmp_path / "harbor100.tsp")
+    with pytest.raises(InputError, match="no such file; check"):
+        read_bytes(tmp_path / "quarry.jsp")
+    with pytest.raises(InputError, match="no such file; check"):
+        read_bytes(tmp_path / "nowhere" / "harbour100.tsp")
 
 
 def test_a_name_like_no_other_gets_the_list() -> None:
