@@ -1,19 +1,34 @@
 """Dataclasses from TOML tables: recipes, suites, settings of a search. Unknown keys are errors."""
 
+import re
 import tomllib
 from collections import abc
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from rhumbline.errors import InputError, note_once, shorten, shorten_path, shorten_repr
-from rhumbline.formats.safe_io import LIMITS, read_any_bytes
+from rhumbline.formats.safe_io import read_any_bytes
 from rhumbline.registry import did_you_mean
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TomlTuning:
+    """Limits of TOML files."""
+
+    max_bytes: int = 4 * 2**20
+    # a.b."c d": Python takes quadratic time for such keys, 100 seconds for 60 kB of one.
+    long_key: re.Pattern[str] = re.compile(
+        r"""(?<![\w-])(?:(?:"[^"\n]*+"|'[^'\n]*+'|[\w-]++)[ \t]*+\.[ \t]*+){100}"""
+    )
+
+
+TUNING = TomlTuning()
 
 # What `tomllib` raises: ValueError also for a number of more than 4,300 digits.
 BAD_TOML = (ValueError, RecursionError)
@@ -30,8 +45,8 @@ def read_toml(path: str | Path, kind: str, where: str = "") -> dict[str, Any]:
     try:
         if not path.exists():
             raise InputError(f"{place}: no such {kind}{where}")
-        text = read_any_bytes(path, LIMITS.max_text_bytes).decode("utf-8")
-        return tomllib.loads(text.replace("\r\n", "\n"))
+        text = read_any_bytes(path, TUNING.max_bytes).decode("utf-8")
+        return parse_toml(text.replace("\r\n", "\n"))
     except (OSError, UnicodeDecodeError, *BAD_TOML) as error:
         reason = shorten(explain_toml_error(error), limit=200)
         raise InputError(f"{place}: not a readable TOML {kind} ({reason})") from error
@@ -40,9 +55,16 @@ def read_toml(path: str | Path, kind: str, where: str = "") -> dict[str, Any]:
 def parse_value(text: str) -> Any:
     """Parse a value as a user types it, as TOML: 3, 0.5, true. Anything else is a string."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return parse_toml(f"value = {text}")["value"]
     except BAD_TOML:
         return text
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of a text; may raise `BAD_TOML`."""
+    if TUNING.long_key.search(text):
+        raise ValueError("a key has more than 100 parts")
+    return tomllib.loads(text)
 
 
 def explain_toml_error(error: Exception) -> str:

@@ -246,7 +246,8 @@ class SeenResults:
         first_line, first = self.results[key]
         if first == result:
             return False
-        what = f"{result.method} on {result.instance}, seed {result.seed}"
+        seed = shorten(result.seed)
+        what = f"{shorten(result.method)} on {shorten(result.instance)}, seed {seed}"
         raise line.error(
             f"is another measurement of what {first_line} measured ({what}); "
             "only one of them can count: report them separately"
@@ -257,8 +258,9 @@ class SeenResults:
         first_line, set_hash = self.set_hashes.setdefault(result.set_key, (line, result.set_hash))
         if set_hash != result.set_hash:
             raise line.error(
-                f"set '{result.set}' of suite '{result.suite}' has other instances or references "
-                f"here ({result.set_hash}) than in {first_line} ({set_hash}); "
+                f"set '{shorten(result.set)}' of suite '{shorten(result.suite)}' has other "
+                f"instances or references here ({shorten(result.set_hash)}) than in {first_line} "
+                f"({shorten(set_hash)}); "
                 "they do not compare: report them separately"
             )
 
@@ -278,7 +280,7 @@ def scan_lines(path: Path, warn: Warn) -> tuple[list[Result], int]:
             is_cut_off = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
             if not (is_last and is_cut_off):
                 reason = shorten(str(error), limit=200)
-            message = f"is not a result line ({reason}); remove it or use a fresh file"
+                message = f"is not a result line ({reason}); remove it or use a fresh file"
                 raise InputError.at(path, number, message) from error
             warn(f"{path}:{number}: the last line was cut off in the middle; it is dropped")
             break
@@ -409,11 +411,13 @@ def refuse_other_origin(line: FileLine, result: Result, origin: Origin | Result)
     for name, title in titles.items():
         found = getattr(result, name)
         wanted = getattr(origin, name)
-        if name == "suite_hash":
-            difference = f"{found} (suite {result.suite}), not {wanted} (suite {origin.suite})"
-        else:
-            difference = f"{found}, not {wanted}"
         if found != wanted:
+            here = shorten(found)
+            there = shorten(wanted)
+            if name == "suite_hash":
+                here += f" (suite {shorten(result.suite)})"
+                there += f" (suite {shorten(origin.suite)})"
+            difference = f"{here}, not {there}"
             raise line.error(
                 f"is a result of another {title}: {difference}; "
                 "results are not mixed, use another file"
@@ -442,7 +446,7 @@ def resume(
         refuse_other_origin(line, result, origin)
         if digests.get(result.set, result.set_hash) != result.set_hash:
             raise line.error(
-                f"set '{result.set}' had other instances or references then; "
+                f"set '{shorten(result.set)}' had other instances or references then; "
                 "results are not mixed, use another file"
             )
     with path.open("r+b") as file:

@@ -1,6 +1,7 @@
 """Read arrays from npz archives, whose headers may claim anything."""
 
 import io
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -20,7 +21,9 @@ BAD_ARCHIVE = (
     MemoryError,  # a header that claims 10^18 numbers
     NotImplementedError,  # a kind of packing that Python does not know
     RecursionError,
-    SyntaxError,  # headers are Python's words for a dictionary
+    SystemError,  # texts with characters that do not exist
+    SyntaxError,  # headers are dictionaries in the words of Python
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
 )
@@ -38,7 +41,16 @@ def read_arrays(path: Path, complaint: str) -> dict[str, np.ndarray]:
         if unpacked > LIMITS.max_unpacked_bytes:
             raise too_large(path, LIMITS.max_unpacked_bytes)
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return dict(arrays)
+            found = dict(arrays)
+        for array in found.values():
+            check_texts(array)
     except BAD_ARCHIVE as error:
         reason = shorten(str(error), limit=120)
         raise InputError.at(path, None, f"{complaint} ({reason})") from error
+    return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+
+
+def check_texts(array: object) -> None:
+    """Raise one of `BAD_ARCHIVE` if an array holds texts that Python cannot represent."""
+    if isinstance(array, np.ndarray) and array.dtype.kind == "U":
+        array.tolist()

@@ -102,7 +102,7 @@ def read_references(path: Path) -> References:
         made_by = columns["made_by"].astype(str)
         bound = columns.get("bound", np.array(np.nan)).astype(np.float64)
         made_on = columns.get("made_on", np.array("")).astype(str)
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{path}: is not a reference file with `cost` and `made_by` ({error})"
         ) from error
