@@ -312,7 +312,7 @@ def unpack(content: bytes, path: Path) -> bytes:
     """Return what an archive of one or more streams holds. Sizes and memory are bounded."""
     unpacked = b""
     while content:
-        unpacker = lzma.LZMADecompressor(memlimit=LIMITS.max_unpacked_bytes)
+        unpacker = lzma.LZMADecompressor(memlimit=LIMITS.max_unpacker_bytes)
         room = LIMITS.max_unpacked_bytes - len(unpacked)
         unpacked += unpacker.decompress(content, max_length=room + 1)
         if len(unpacked) > LIMITS.max_unpacked_bytes:

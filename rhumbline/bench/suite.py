@@ -20,6 +20,8 @@ from rhumbline.toml_config import build_dataclass, did_you_mean, read_toml
 
 T = TypeVar("T")
 
+MAX_PATTERN = 200  # characters of a pattern of names
+
 
 @dataclass(frozen=True)
 class SetSpec:
@@ -251,7 +253,8 @@ def refuse_unknown_sets(method: Method, known: Sequence[str], path: Path) -> Non
     where = f"{path}: method '{shorten(method.name)}'"
     listed = shorten(", ".join(known), limit=200)
     for pattern in method.sets.split() or [""]:
-        if not any(fnmatch(name, pattern) for name in known):
+        is_word = len(pattern) <= MAX_PATTERN  # `fnmatch` takes quadratic time
+        if not is_word or not any(fnmatch(name, pattern) for name in known):
             raise InputError(
                 f"{where}: sets has '{shorten(pattern)}', which fits no set; known: {listed}"
             )

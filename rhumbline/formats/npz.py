@@ -19,8 +19,7 @@ BAD_ARCHIVE = (
     EOFError,
     OverflowError,
     MemoryError,  # a header that claims 10^18 numbers
-    NotImplementedError,  # a kind of packing that Python does not know
-    RecursionError,
+    RuntimeError,  # encrypted, nested too deep, or packed in a way that Python does not know
     SystemError,  # texts with characters that do not exist
     SyntaxError,  # headers are dictionaries in the words of Python
     tokenize.TokenError,

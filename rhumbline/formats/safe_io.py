@@ -20,6 +20,7 @@ class ReadLimits:
     max_bytes: int = 4 * 2**30  # of any file: datasets and results
     max_text_bytes: int = 64 * 2**20  # of a text: a matrix of 1000 cities in full has 20 MB
     max_unpacked_bytes: int = 2**30  # of an archive: packed zeros shrink a thousandfold
+    max_unpacker_bytes: int = 2**29  # of memory; `xz -9` needs 64 MiB
     piece_bytes: int = 2**20
     max_number_characters: int = 100  # of a number that may have a decimal point
 

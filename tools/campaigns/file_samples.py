@@ -4,6 +4,7 @@ import io
 import json
 import lzma
 import random
+import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -322,5 +323,6 @@ def zip_again(content: bytes) -> bytes:
     with zipfile.ZipFile(packed, "w") as archive:
         for part in content.split(b"\n--member ")[1:]:
             name, _, data = part.partition(b"--\n")
-            archive.writestr(name.decode("latin-1")[:100] or "empty", data)
+            letters = re.sub(r"[^\w.-]", "", name.decode("latin-1"))
+            archive.writestr(letters[:100] or "empty", data)
     return packed.getvalue()

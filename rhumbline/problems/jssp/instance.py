@@ -290,8 +290,9 @@ def jssp_from_tables(
     if first is None:
         first = infer_first_machine(numbers, machine_count)
     if first is None:
-        last = shorten(max(numbers))
-        found = f"machines {min(numbers)} to {last} occur"
+        lowest = shorten(min(numbers))
+        highest = shorten(max(numbers))
+        found = f"machines {lowest} to {highest} occur"
         advice = "use machine 0, or say which is the first by first_machine = 0 or 1"
         raise InputError(
             f"{shorten(name)}: {found}, so that they may count from 0 or from 1; {advice}"
