@@ -20,6 +20,7 @@ class EchoLimits:
 
     max_characters: int = 60
     max_path_characters: int = 300
+    max_message_characters: int = 2_000  # of a whole message, should a part not be shortened
     max_integer_bits: int = 10_000  # Python refuses to write more than 4,300 digits
     # Of lists and tables; deeper or longer ones have dots in their place.
     max_depth: int = 3
@@ -81,10 +82,14 @@ def escape_controls(text: str) -> str:
 
 def shorten_path(path: object) -> str:
     """Return a path, without its middle if it is longer than systems allow in practice."""
-    text = str(path)
-    if len(text) <= LIMITS.max_path_characters:
+    return cut_middle(str(path), LIMITS.max_path_characters)
+
+
+def cut_middle(text: str, limit: int) -> str:
+    """Return a text without its middle if it is longer than a limit."""
+    if len(text) <= limit:
         return text
-    half = (LIMITS.max_path_characters - len(ELLIPSIS)) // 2
+    half = (limit - len(ELLIPSIS)) // 2
     return text[:half] + ELLIPSIS + text[-half:]
 
 
@@ -92,14 +97,16 @@ class RhumbError(Exception):
     """An error the user can fix; the message says what is wrong and where.
 
     Control characters of a message are escaped here, because files and names may bring them from
-    anywhere. Values that a message repeats are shortened where it is written (`shorten`, `quote`).
+    anywhere. Values that a message repeats are shortened where it is written (`shorten`, `quote`);
+    a message that is endless all the same loses its middle.
     """
 
     exit_code = 1
 
     def __init__(self, message: object = "") -> None:
         one_line = " ".join(str(message).splitlines())
-        super().__init__(escape_controls(one_line))
+        readable = escape_controls(one_line)
+        super().__init__(cut_middle(readable, LIMITS.max_message_characters))
 
 
 class InputError(RhumbError):

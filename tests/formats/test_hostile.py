@@ -136,7 +136,7 @@ def test_distances_that_are_refused(tmp_path: Path, weight: str) -> None:
 def test_plans_with_numbers_beyond_64_bits_are_infeasible(number: int, tmp_path: Path) -> None:
     """They are refused like any other wrong number, from Python and from a file."""
     cities = TSPInstance("four", "EUC_2D", xy=SQUARE)
-    plans = {
+    plans: dict[str, tuple[Any, Any, Any]] = {
         "tsp": (cities, Tour((0, 1, 2, number)), [1, 2, 3, number]),
         "cvrp": (DELIVERY, Routes(((1, 2), (number,))), [[1, 2], [number]]),
         "jssp": (SHOP, Schedule(((0, number), (0, 4))), [[0, number], [0, 4]]),

@@ -1,8 +1,10 @@
 """Damage to valid files: bytes, numbers, lines, sections, depth and size."""
 
 import json
+import math
 import random
 import re
+import struct
 from collections.abc import Callable
 
 Damage = Callable[[bytes, random.Random], bytes]
@@ -15,6 +17,9 @@ EXTREME_NUMBERS = (
     b"9223372036854775808 18446744073709551616 1000000000000 999999999999999 "
     b"1000000000000000000000000000000 0.1 1e400 00000000000000000001 +1 1. .5"
 ).split()
+
+EXTREME_FLOATS = (0.0, -0.0, -1.0, 5e-324, 1e12, 1e13, 1e308, math.nan, math.inf, -math.inf)
+EXTREME_INTEGERS = (0, -1, 1, 2, 99, 100, 2**31 - 1, 2**31, 10**15, 2**53, 2**63 - 1, -(2**63))
 
 ODD_BYTES = (
     b"\0",
@@ -181,6 +186,19 @@ def damage_shapes(header: bytes, rng: random.Random) -> bytes:
     return json.dumps(facts).encode()
 
 
+def damage_numbers(content: bytes, rng: random.Random) -> bytes:
+    """Replace a few of the numbers of a safetensors file; its form stays right."""
+    begins = 8 + int.from_bytes(content[:8], "little")
+    damaged = bytearray(content)
+    for _ in range(rng.randint(1, 3)):
+        place = begins + 8 * rng.randrange((len(content) - begins) // 8)
+        if rng.random() < 0.5:
+            damaged[place : place + 8] = struct.pack("<d", rng.choice(EXTREME_FLOATS))
+        else:
+            damaged[place : place + 8] = struct.pack("<q", rng.choice(EXTREME_INTEGERS))
+    return bytes(damaged)
+
+
 TEXT_DAMAGE: tuple[Damage, ...] = (
     flip_bytes,
     truncate,
@@ -202,7 +220,9 @@ BINARY_DAMAGE: tuple[Damage, ...] = (
     damage_header_length,
     damage_header,
     damage_header,
-    damage_header,
+    damage_numbers,
+    damage_numbers,
+    damage_numbers,
     insert_bulk,
 )
 
