@@ -18,7 +18,7 @@ import torch
 from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
 from rhumbline.domains import DOMAINS, find_policy_family, plan_tools
-from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
+from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra, shorten
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
@@ -283,7 +283,9 @@ def budget_or_default(attempts: int | None, seconds: int | float | None) -> Budg
 def find_device(name: str) -> torch.device:
     """Return the device a user means; `auto` is a GPU if there is one."""
     if name not in DEVICE_NAMES:
-        raise InputError(f"device '{name:.60}' is not known{suggest_known(name, DEVICE_NAMES)}")
+        raise InputError(
+            f"device '{shorten(name)}' is not known{suggest_known(name, DEVICE_NAMES)}"
+        )
     if name == "cpu":
         return torch.device("cpu")
     has_gpu = torch.cuda.is_available()

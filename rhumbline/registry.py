@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
-from rhumbline.errors import InputError, note_once
+from rhumbline.errors import InputError, note_once, shorten
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class Registry(Mapping[str, T], Generic[T]):
         `what` is the singular for the message, such as "strategy".
         """
         if name not in self:
-            raise InputError(f"{what} '{name:.60}' is not known{suggest_known(name, self)}")
+            raise InputError(f"{what} '{shorten(name)}' is not known{suggest_known(name, self)}")
         return self[name]
 
     def working(self) -> Iterator[tuple[str, T]]:
@@ -110,13 +110,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     Capitals make no difference: `--device CPU` is close to cpu.
     """
+    if len(name) > 100:  # the comparison takes quadratic time
+        return ""
+    typed = name.lower()
     lowered = {other.lower(): other for other in known}
-    start = name[:100].lower()  # whatever a user pasted
-    close = get_close_matches(start, lowered, n=5)
+    close = get_close_matches(typed, lowered, n=5)
     if not close:
         return ""
-    best = max(close, key=lambda other: similarity(other, start))
-    return f" (did you mean '{lowered[best]}'?)"
+    best = max(close, key=lambda other: similarity(other, typed))
+    return f" (did you mean '{shorten(lowered[best])}'?)"
 
 
 def similarity(known: str, typed: str) -> tuple[float, int]:
@@ -132,4 +134,5 @@ def similarity(known: str, typed: str) -> tuple[float, int]:
 def suggest_known(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: a close one, if any, and all known."""
     names = list(known)
-    return f"{did_you_mean(name, names)}; known: {', '.join(names) or 'none'}"
+    listed = shorten(", ".join(names), limit=400)
+    return f"{did_you_mean(name, names)}; known: {listed or 'none'}"

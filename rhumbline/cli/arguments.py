@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rhumbline.errors import shorten
 from rhumbline.registry import did_you_mean, suggest_known
 
 
@@ -39,7 +40,7 @@ def choice_parser(choices: Sequence[str]) -> Callable[[str], str]:
 
     def parse_choice(name: str) -> str:
         if name not in choices:
-            message = f"'{name:.60}' is not known{suggest_known(name, choices)}"
+            message = f"'{shorten(name)}' is not known{suggest_known(name, choices)}"
             raise argparse.ArgumentTypeError(message)
         return name
 

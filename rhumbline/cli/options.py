@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from rhumbline.errors import shorten
 from rhumbline.registry import suggest_known
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -34,7 +35,7 @@ def one_of(choices: type[StrEnum], words: str, *names: str) -> Any:
 def parse_choice(choices: type[Choice], name: str) -> Choice:
     """Return the choice of a name that a user typed."""
     if name not in list(choices):
-        raise typer.BadParameter(f"'{name:.60}' is not known{suggest_known(name, choices)}")
+        raise typer.BadParameter(f"'{shorten(name)}' is not known{suggest_known(name, choices)}")
     return choices(name)
 
 

@@ -15,7 +15,7 @@ from rhumbline.decoding.engines.base import Engine as Engine
 from rhumbline.decoding.engines.base import NotedReason as NotedReason
 from rhumbline.decoding.engines.base import has_layer as has_layer
 from rhumbline.decoding.engines.base import make_ask as make_ask
-from rhumbline.errors import InputError, MissingExtra, note_once
+from rhumbline.errors import InputError, MissingExtra, note_once, shorten
 from rhumbline.registry import Registry, suggest_known
 
 # In order of preference. Fused engines of outside packages are tried after ours, then torch; an
@@ -44,7 +44,7 @@ def choose_engine(wanted: str, ask: Ask) -> Engine:
         return choose_fused(replace(ask, by_name=wanted == "fused"))
     if wanted not in ENGINES:
         known = suggest_known(wanted, ("auto", "fused", *ENGINES))
-        raise InputError(f"engine '{wanted:.60}' is not known{known}")
+        raise InputError(f"engine '{shorten(wanted)}' is not known{known}")
     engine = ENGINES[wanted]
     require_engine(engine.why_not(replace(ask, by_name=True)))
     return engine

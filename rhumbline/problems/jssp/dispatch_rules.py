@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
 from rhumbline.problems.jssp.instance import JSSPInstance, Schedule
 from rhumbline.registry import suggest_known
 
@@ -44,10 +44,10 @@ def dispatch(
 ) -> Schedule:
     """Return the verified schedule of a rule; only 'random' depends on the seed."""
     if rule not in RULES:
-        raise InputError(f"there is no rule '{rule:.60}'{suggest_known(rule, RULES)}")
+        raise InputError(f"there is no rule '{shorten(rule)}'{suggest_known(rule, RULES)}")
     if kind not in SCHEDULE_KINDS:
         known = suggest_known(kind, SCHEDULE_KINDS)
-        raise InputError(f"there is no kind of schedules '{kind:.60}'{known}")
+        raise InputError(f"there is no kind of schedules '{shorten(kind)}'{known}")
     rng = np.random.default_rng(seed)
     operations = simulate_rule(instance, RULES[rule], SCHEDULE_KINDS[kind], rng)
     starts = [[0] * len(row) for row in instance.durations]
