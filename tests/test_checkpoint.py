@@ -186,7 +186,8 @@ def test_find_knows_names_paths_and_defaults(path: Path, monkeypatch) -> None:
     assert find_checkpoint(None, "tsp") == shipped["tsp"]
     assert find_checkpoint(str(path), "tsp") == path
     with pytest.raises(
-        CheckpointError, match="no checkpoint 'tsp99'; give a path or one of: tsp, tsp100"
+        CheckpointError,
+        match=r"no checkpoint 'tsp99' \(did you mean 'tsp'\?\); give a path or one of: tsp, tsp100",
     ):
         find_checkpoint("tsp99", "tsp")
     monkeypatch.setattr(checkpoint, "shipped_checkpoints", dict)

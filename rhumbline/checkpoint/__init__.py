@@ -19,8 +19,9 @@ from rhumbline.checkpoint.network import build_network
 from rhumbline.checkpoint.tensor_file import path_exists, read_tensor_file, shorten_words
 from rhumbline.checkpoint.tensor_file import write_tensor_file as write_tensor_file
 from rhumbline.domains import DOMAINS, find_policy_family
-from rhumbline.errors import CheckpointError, InputError
+from rhumbline.errors import CheckpointError, InputError, shorten
 from rhumbline.policies import Policy
+from rhumbline.registry import did_you_mean
 
 # What networks of any package, and torch, raise for sizes and tensors that do not fit.
 HEADER_ERRORS = (
@@ -95,6 +96,6 @@ def find_checkpoint(policy: str | None, problem: str) -> Path:
         missing = f"no weights for {problem} come with this version"
         raise CheckpointError(f"{missing}; train some and give them by --policy")
     choices = ", ".join(known) or "(none shipped)"
-    raise CheckpointError(
-        f"no checkpoint '{shorten_words(str(name))}'; give a path or one of: {choices}"
-    )
+    guess = did_you_mean(str(name), known)
+    wanted = shorten(str(name))
+    raise CheckpointError(f"no checkpoint '{wanted}'{guess}; give a path or one of: {choices}")

@@ -5,12 +5,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
-from rhumbline.errors import CheckpointError
+from rhumbline.errors import CheckpointError, shorten, shorten_repr
 from rhumbline.toml_config import build_dataclass
 
 # A number of nodes, or jobs x machines; the largest has nine digits.
@@ -82,21 +82,24 @@ def recorded_versions() -> dict[str, str]:
 def parse_facts(table: Any) -> TrainingFacts:
     """Return the training facts of a header; refuse those that cannot be true."""
     if not isinstance(table, dict):
-        raise CheckpointError(f"its 'about' is {table!r}, expected a table")
+        raise CheckpointError(f"its 'about' is {shorten_repr(table)}, expected a table")
     facts = build_dataclass(TrainingFacts, table, "about")
     if not is_size(facts.size):
-        raise CheckpointError(
-            f"about: size is {facts.size!r}, expected a number of nodes or jobs x machines"
-        )
+        refuse_fact("size", facts.size, "a number of nodes or jobs x machines")
     if facts.updates < 0:
-        raise CheckpointError(f"about: updates is {facts.updates}, expected at least 0")
+        refuse_fact("updates", facts.updates, "at least 0")
     for name, cost in facts.validation.items():
         if not is_json_number(cost):
-            raise CheckpointError(f"about: validation.{name} is {cost!r}, expected a number")
+            refuse_fact(f"validation.{shorten(name)}", cost, "a number")
     for name, version in facts.versions.items():
         if not isinstance(version, str):  # pyright: ignore[reportUnnecessaryIsInstance] (JSON)
-            raise CheckpointError(f"about: versions.{name} is {version!r}, expected text")
+            refuse_fact(f"versions.{shorten(name)}", version, "text")
     return facts
+
+
+def refuse_fact(name: str, found: object, expected: str) -> NoReturn:
+    """Raise: a training fact cannot be what its header says."""
+    raise CheckpointError(f"about: {name} is {shorten_repr(found)}, expected {expected}")
 
 
 def is_json_number(number: object) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from rhumbline.domain import PolicyFamily
-from rhumbline.errors import CheckpointError
+from rhumbline.errors import CheckpointError, shorten_repr
 from rhumbline.toml_config import build_dataclass
 
 MAX_GROWTH = 4.0  # (nodes / 100) to a higher power leaves the range of a float32 soon
@@ -37,7 +37,7 @@ def build_network(family: PolicyFamily, table: Any, tensors: Mapping[str, Tensor
 def parse_architecture(family: PolicyFamily, table: Any) -> Any:
     """Return the sizes of a network from a header; refuse numbers that are not finite."""
     if not isinstance(table, dict):
-        raise CheckpointError(f"its 'architecture' is {table!r}, expected a table")
+        raise CheckpointError(f"its 'architecture' is {shorten_repr(table)}, expected a table")
     architecture = build_dataclass(family.architecture, table, "architecture")
     for name, value in asdict(architecture).items():
         if isinstance(value, float) and not math.isfinite(value):

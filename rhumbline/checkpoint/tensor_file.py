@@ -15,7 +15,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rhumbline.errors import CheckpointError, InputError
+from rhumbline.errors import (
+    CheckpointError,
+    InputError,
+    cut_middle,
+    escape_controls,
+    shorten_path,
+)
 
 METADATA_KEY = "rhumbline"  # the entry of the safetensors metadata that holds our header
 
@@ -118,7 +124,7 @@ def read_tensor_file(
     """
     if not (path_exists(path) and path.is_file()):
         listed = "`rhumb info` lists those that come with the package"
-        raise CheckpointError(f"{shorten_words(str(path))}: no such checkpoint; {listed}")
+        raise CheckpointError(f"{shorten_path(path)}: no such checkpoint; {listed}")
     try:
         check_table_size(path)
         with safe_open(path, framework="pt", device=str(device)) as file:
@@ -157,12 +163,6 @@ def check_table_size(path: Path) -> None:
 
 
 def shorten_words(words: str) -> str:
-    """Return an explanation in one line of limited length, without control characters."""
+    """Return an explanation in one line of limited length, with control characters escaped."""
     line = " ".join(words.split())
-    limit = TUNING.max_words
-    if len(line) > limit:
-        beginning = line[: limit // 2]
-        end = line[-limit // 3 :]
-        line = f"{beginning} ... {end}"
-    letters = [letter if letter.isprintable() else "?" for letter in line]
-    return "".join(letters)
+    return cut_middle(escape_controls(line), TUNING.max_words)

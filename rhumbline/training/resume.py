@@ -19,7 +19,7 @@ from torch import Tensor
 from rhumbline.checkpoint.facts import is_json_number
 from rhumbline.checkpoint.network import check_finite_weights, compare_shapes
 from rhumbline.checkpoint.tensor_file import StagedFiles, read_tensor_file, shorten_words
-from rhumbline.errors import CheckpointError, InputError, note_once
+from rhumbline.errors import CheckpointError, InputError, note_once, shorten_repr
 from rhumbline.toml_config import build_dataclass
 from rhumbline.training.config import TrainConfig
 from rhumbline.training.optimiser import moment_names
@@ -132,7 +132,7 @@ def read_state(folder: Path, update: int) -> SavedState:
         raise CheckpointError(f"{folder}: {pair}; remove both, or bring back the right one")
     said = header.get("update")
     if type(said) is not int or said != update:
-        words = f"says that its update is {shorten_words(repr(said))}, expected {update}"
+        words = f"says that its update is {shorten_repr(said)}, expected {update}"
         raise CheckpointError(f"{weights_file}: {words}; remove it and {moments_file.name}")
     check_state_tensors(weights_file, weights)
     check_state_tensors(moments_file, moments)
@@ -181,7 +181,7 @@ def restore_best(trainer: "Trainer", header: dict[str, Any], path: Path) -> None
     """Restore the best validation cost, unless it is of other validation instances."""
     best = header.get("best")
     if not isinstance(best, int | float) or not (is_json_number(best) or best == math.inf):
-        found = f"says that its best cost is {best!r:.100}"
+        found = f"says that its best cost is {shorten_repr(best)}"
         raise CheckpointError(f"{path}: {found}, expected a number; remove the state")
     current = validation_id(trainer)
     if header.get("judged", current) == current:
