@@ -99,7 +99,8 @@ def parse_facts(table: Any) -> TrainingFacts:
 
 def refuse_fact(name: str, found: object, expected: str) -> NoReturn:
     """Raise: a training fact cannot be what its header says."""
-    raise CheckpointError(f"about: {name} is {shorten_repr(found)}, expected {expected}")
+    value = shorten_repr(found)
+    raise CheckpointError(f"about: {name} is {value}, expected {expected}")
 
 
 def is_json_number(number: object) -> bool:

@@ -10,7 +10,7 @@ import torch
 import torch.multiprocessing as mp
 from small import small_config
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, RhumbError
 from rhumbline.problems.tsp import TSP
 from rhumbline.training import loop, parallel
 from rhumbline.training.loop import train
@@ -135,3 +135,33 @@ def test_one_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = torch.arange(3)
     assert parallel.share(whole) is whole
     assert parallel.broadcast_from_first(0.75) == 0.75
+    assert parallel.run_on_first(lambda: 3) == 3
+    assert parallel.gather_from_all(7) == [7]
+
+
+def test_a_folder_that_hosts_do_not_share_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart the first process may be on a host that has never seen the state."""
+    monkeypatch.setattr(parallel, "gather_from_all", lambda newest: [newest, 500])
+    with pytest.raises(InputError, match=f"{tmp_path}: another host has the state of update 500"):
+        loop.check_shared(tmp_path)
+    monkeypatch.setattr(parallel, "gather_from_all", lambda newest: [500, newest])
+    loop.check_shared(tmp_path)  # only the first process needs the folder
+
+
+@pytest.mark.parametrize(
+    ("processes", "words", "kind"),
+    [
+        ("2", "[third_party/gloo/transport] Connection closed by peer", RhumbError),
+        ("2", "shape mismatch", RuntimeError),
+        ("1", "gloo", RuntimeError),
+    ],
+)
+def test_a_lost_process_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, processes: str, words: str, kind: type[Exception]
+) -> None:
+    """Only errors of the connection are; faults of ours keep their traceback."""
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    with pytest.raises(kind), parallel.report_lost_contact():
+        raise RuntimeError(words)
