@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -113,6 +114,11 @@ ODD_TEXTS = (
 TYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL", "F8_E4M3", "C64")
 
 
+def odd_value(rng: random.Random) -> Any:
+    """Return an odd value, as a copy that may be changed."""
+    return deepcopy(rng.choice(ODD_VALUES))
+
+
 def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the places of all values in nested tables."""
     found = [path] if path else []
@@ -136,9 +142,9 @@ def change_header(sample: Sample, rng: random.Random) -> bytes:
         if kind < 0.15:
             table.pop(last, None)
         elif kind < 0.25:
-            table[rng.choice(["x", "growth", "members", "y" * 5000])] = rng.choice(ODD_VALUES)
+            table[rng.choice(["x", "growth", "members", "y" * 5000])] = odd_value(rng)
         else:
-            table[last] = rng.choice(ODD_VALUES)
+            table[last] = odd_value(rng)
     if rng.random() < 0.1:
         return join(sample.table, rng.choice(ODD_TEXTS), sample.data)
     return join(sample.table, json.dumps(header), sample.data)
@@ -157,9 +163,10 @@ def change_table(sample: Sample, rng: random.Random) -> bytes:
         elif kind == 1:
             entry["dtype"] = rng.choice(TYPES)
         elif kind == 2:
-            entry["shape"] = entry["shape"][::-1] if rng.random() < 0.5 else [rng.choice([0, 1, 9])]
+            entry["shape"] = rng.choice([[0], [1], [9], [3, 3], [10**9, 0], [0, 10**18]])
         elif kind == 3:
-            entry["data_offsets"][rng.randrange(2)] = rng.choice([0, 1, 4, 2**40, 2**63, -1])
+            ends = [rng.choice([0, 1, 4, 2**40, 2**63, -1]) for _ in range(2)]
+            entry["data_offsets"] = sorted(ends)
         elif kind == 4:
             table[f"empty{rng.randrange(9)}"] = {
                 "dtype": "F32",
@@ -167,7 +174,7 @@ def change_table(sample: Sample, rng: random.Random) -> bytes:
                 "data_offsets": [0, 0],
             }
         else:
-            entry[rng.choice(["shape", "dtype", "data_offsets"])] = rng.choice(ODD_VALUES)
+            entry[rng.choice(["shape", "dtype", "data_offsets"])] = odd_value(rng)
     return join(table, json.dumps(sample.header), sample.data)
 
 
