@@ -463,6 +463,8 @@ def lock_results(path: Path) -> Generator[None, None, None]:
 
     The lock ends with the process, however that ends.
     """
+    if path.exists() and not path.is_file():  # opening a pipe that nothing reads would block
+        raise InputError.at(path, None, "cannot be written: it is not a regular file")
     try:
         file = path.open("ab")
     except OSError as error:

@@ -278,6 +278,7 @@ def test_a_stream_is_read_up_to_the_limit(tmp_path: Path) -> None:
         ("a.tsp", "NAME : %s\nDIMENSION : 2\n%s"),
         ("a.tsp", "DIMENSION : %s\n"),
         ("a.tsp", "TYPE : %s\n"),
+        ("a.tsp", "EDGE_%s : 1\nEDGE_%s : 1\n"),
         ("a.tsp", "%s\n"),
         ("a.tsp", "DIMENSION : 2\nEDGE_WEIGHT_TYPE : %s\n"),
         ("a.vrp", "DIMENSION : 2\nCAPACITY : %s\n"),
