@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rhumbline.errors import InputError, shorten, shorten_repr
+from rhumbline.errors import InputError, explain_parse_error, shorten, shorten_repr
 from rhumbline.formats.safe_io import LIMITS, error_reason, read_any_bytes, too_large
 
 Warn = Callable[[str], None]
@@ -279,7 +279,7 @@ def scan_lines(path: Path, warn: Warn) -> tuple[list[Result], int]:
         except ValueError as error:
             is_cut_off = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
             if not (is_last and is_cut_off):
-                reason = shorten(str(error), limit=200)
+                reason = explain_parse_error(error)
                 message = f"is not a result line ({reason}); remove it or use a fresh file"
                 raise InputError.at(path, number, message) from error
             warn(f"{path}:{number}: the last line was cut off in the middle; it is dropped")

@@ -56,7 +56,7 @@ def read_lines(path: Path) -> Any:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (f"x = 1{'0' * 5_000}", "not a readable TOML"),
+        (f"x = 1{'0' * 5_000}", "a number has more than 4,300 digits"),
         (f"x = {'[' * 3_000}{']' * 3_000}", "nested too deep"),
         (f"x = {'{a=' * 3_000}", "nested too deep"),
         (f"{'a.' * 30_000}a = 1", "a key has more than 100 parts"),
