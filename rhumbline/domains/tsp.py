@@ -25,6 +25,12 @@ from rhumbline.problems.unit_square import rescale_lengths
 
 RULES = TSP()
 
+
+def tours_differ(instance: TSPInstance) -> bool:
+    """Return whether tours differ in length: up to three cities there is one, and its reverse."""
+    return instance.size > 3
+
+
 TSP_DOMAIN = Domain(
     name="tsp",
     instance=TSPInstance,
@@ -69,5 +75,6 @@ TSP_DOMAIN = Domain(
         min_items=4,
         store="rhumbline.training.data.routing:RoutingStore",
     ),
+    plans_differ=tours_differ,
     draw="rhumbline.plots.tour:draw_tour",
 )
