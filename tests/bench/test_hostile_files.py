@@ -89,6 +89,12 @@ def test_values_of_recipes_are_shortened(tmp_path: Path, change: str) -> None:
     refusal(read_recipe, tmp_path / "a.toml", f"{RECIPE}[optimiser]\n{change}\n")
 
 
+def test_sums_of_recipes_are_shortened(tmp_path: Path) -> None:
+    """A number that only another setting contradicts is shown in part, too."""
+    content = f"{RECIPE}sizes = [20, 30]\n[objective]\nstarts = 1{'0' * 3_000}\n"
+    assert "objective.starts is 1000" in refusal(read_recipe, tmp_path / "a.toml", content)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
