@@ -175,6 +175,20 @@ def test_damaged_states_are_checkpoint_errors(run: Path, name: str) -> None:
     assert len(str(caught.value)) < 700
 
 
+def test_states_of_earlier_versions_are_resumed(run: Path) -> None:
+    """They have no identity and no validation costs; the policies are left as they are."""
+    for part in ("weights", "moments"):
+        rewrite(state_file(run, 2, part), forget_new_entries)
+    (run / "policy.safetensors").unlink()
+    resumed = train(small_config("pomo", updates=3), device=CPU, out=run, resume=run)
+    assert next(resumed).update == 3
+
+
+def forget_new_entries(tensors: dict[str, Any], header: dict[str, Any]) -> None:
+    for name in ("save", "validation", "best_update"):
+        del header[name]
+
+
 # --- resume="auto"
 
 
