@@ -9,6 +9,7 @@ from rhumbline.cli.commands.bench import bench_command
 from rhumbline.cli.commands.info import info_command
 from rhumbline.cli.commands.report import report_command
 from rhumbline.cli.commands.sample import sample_command
+from rhumbline.cli.commands.serve import serve_command
 from rhumbline.cli.commands.solve import solve_command
 from rhumbline.cli.options import flag
 
@@ -60,3 +61,4 @@ app.command("sample")(sample_command)
 app.command("info")(info_command)
 app.command("bench")(bench_command)
 app.command("report")(report_command)
+app.command("serve")(serve_command)

@@ -13,6 +13,7 @@ from rhumbline.errors import InputError
 from rhumbline.search.account import Spent
 from rhumbline.search.solution import Solution, incumbent
 from rhumbline.search.strategy import (
+    Distributions,
     PlainStrategy,
     Step,
     Strategy,
@@ -74,6 +75,8 @@ class Progress:
     latest: Float[Tensor, "B"]  # cheapest cost of the latest step
     latents: Float[Tensor, "B K Z"] | None  # what the latest step tried
     phase: str = "search"  # then "polish", or the name of a classical solver
+    latent_costs: Float[Tensor, "B K"] | None = None  # the cheapest cost under each latent
+    distributions: Distributions | None = None  # that the strategy draws latents from
 
 
 def search(
@@ -132,12 +135,14 @@ def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[P
         spent_before = spending(task)
         latents = None
         latest = None
+        latent_costs = None
         last_state = state
         try:
             step = Step(*strategy.step(task, state))
             state = step.state
             latents = step.latents
             latest = step.rollouts.cost.flatten(1).amin(1)
+            latent_costs = costs_of_latents(step)
         except Spent:
             state = None
             strategy.finish(task, last_state)
@@ -150,11 +155,21 @@ def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[P
                 best=displayed_cost(task, best),
                 latest=displayed_cost(task, cost),
                 latents=latents,
+                latent_costs=latent_costs,
+                distributions=strategy.distributions(last_state),
             )
         empty_steps = empty_steps + 1 if spending(task) == spent_before else 0
         if empty_steps == TUNING.max_empty_steps:
             trouble = "without trying anything, and would never end"
             raise InputError(f"the strategy made {empty_steps} steps {trouble}")
+
+
+def costs_of_latents(step: Step) -> Float[Tensor, "B K"] | None:
+    """Return the cheapest cost under each latent of a step; None if rollouts are not by latent."""
+    cost = step.rollouts.cost
+    if step.latents is None or cost.ndim != 3 or cost.shape[1] != step.latents.shape[1]:
+        return None
+    return cost.amin(2)
 
 
 def start_clock(task: Task, budget: Budget) -> float:
