@@ -167,7 +167,7 @@ def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[P
 def costs_of_latents(step: Step) -> Float[Tensor, "B K"] | None:
     """Return the cheapest cost under each latent of a step; None if rollouts are not by latent."""
     cost = step.rollouts.cost
-    if step.latents is None or cost.ndim != 3 or cost.shape[1] != step.latents.shape[1]:
+    if cost.ndim != 3 or cost.shape[1] != step.latents.shape[1]:
         return None
     return cost.amin(2)
 

@@ -60,7 +60,7 @@ class JobStore:
 
     def insert(self, job: Job) -> None:
         """Store a new job."""
-        facts = {"name": job.name, "problem": job.problem, "size": job.size}
+        facts: dict[str, Any] = {"name": job.name, "problem": job.problem, "size": job.size}
         facts["seconds"] = job.seconds
         row = (
             *(job.id, job.client, job.idempotency_key, str(job.state), job.created),

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -184,7 +184,7 @@ def make_app(
     api = Api(settings)
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         cleaner = asyncio.create_task(api.clean())
         yield
         cleaner.cancel()
