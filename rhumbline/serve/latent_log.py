@@ -1,5 +1,6 @@
 """The latents that a search has tried, in two dimensions."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,22 @@ class LatentLog:
             if place < MAX_LATENTS:
                 self.latents[place] = latent
                 self.costs[place] = cost
+
+    def to_json(self) -> str:
+        """Return everything but the axes, which are computed again."""
+        rounded = [[round(x, 5) for x in latent] for latent in self.latents]
+        record = {
+            "latents": rounded,
+            "costs": self.costs,
+            "centres": self.centres,
+            "tried": self.tried,
+        }
+        return json.dumps(record)
+
+    @classmethod
+    def from_json(cls, text: str) -> "LatentLog":
+        """Return a stored log."""
+        return cls(**json.loads(text))
 
     def view(self) -> dict[str, Any]:
         """Return all points, and the distributions that the search draws from."""

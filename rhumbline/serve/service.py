@@ -115,6 +115,10 @@ class Service:
         job = job or self.store.find(job_id)
         return job if job and job.client == client else None
 
+    def latents_of(self, job: Job) -> LatentLog | None:
+        """Return the latents that were tried for a job, if they were recorded."""
+        return job.latents or self.store.find_latents(job.id)
+
     def latest(self, client: str, limit: int) -> list[Job]:
         """Return the latest jobs of a client, newest first."""
         found = self.store.latest(client, limit)
@@ -267,6 +271,8 @@ class Service:
         job.error = error
         job.ended = time.time()
         self.store.update(job)
+        if job.latents is not None and job.latents.tried:
+            self.store.save_latents(job.id, job.latents)
         self.totals.jobs[str(state)] += 1
         self.jobs.pop(job.id, None)
         self.stored_at.pop(job.id, None)

@@ -4,12 +4,14 @@ import json
 import sqlite3
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rhumbline.errors import InputError
 from rhumbline.serve.jobs import Job, State
+from rhumbline.serve.latent_log import LatentLog
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -26,6 +28,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     best TEXT,
     error TEXT
 );
+CREATE TABLE IF NOT EXISTS latents (job TEXT PRIMARY KEY, record BLOB NOT NULL);
 CREATE UNIQUE INDEX IF NOT EXISTS by_key ON jobs (client, idempotency_key);
 CREATE INDEX IF NOT EXISTS by_time ON jobs (client, created);
 CREATE INDEX IF NOT EXISTS by_state ON jobs (state);
@@ -87,6 +90,19 @@ class JobStore:
                 row,
             )
 
+    def save_latents(self, job_id: str, log: LatentLog) -> None:
+        """Store the latents of a job that has ended."""
+        record = zlib.compress(log.to_json().encode())
+        with self.lock:
+            self.database.execute("INSERT OR REPLACE INTO latents VALUES (?, ?)", (job_id, record))
+
+    def find_latents(self, job_id: str) -> LatentLog | None:
+        """Return the stored latents of a job."""
+        with self.lock:
+            rows = self.database.execute("SELECT record FROM latents WHERE job=?", (job_id,))
+            row = rows.fetchone()
+        return LatentLog.from_json(zlib.decompress(row[0]).decode()) if row else None
+
     def find(self, job_id: str) -> Job | None:
         """Return a stored job."""
         rows = self.select("WHERE id=?", job_id)
@@ -116,7 +132,10 @@ class JobStore:
     def delete_ended_before(self, seconds: float) -> int:
         """Delete jobs that ended before a time; return how many."""
         with self.lock:
-            return self.database.execute("DELETE FROM jobs WHERE ended < ?", (seconds,)).rowcount
+            count = self.database.execute("DELETE FROM jobs WHERE ended < ?", (seconds,)).rowcount
+            if count:
+                self.database.execute("DELETE FROM latents WHERE job NOT IN (SELECT id FROM jobs)")
+            return count
 
     def select(self, condition: str, *values: Any) -> Iterator[Job]:
         """Yield the jobs of a query."""

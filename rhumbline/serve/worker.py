@@ -4,9 +4,11 @@ The server never solves anything itself. A batch that crashes or exhausts memory
 process only, and stopping a search is a signal to that process.
 """
 
-import ctypes
+import multiprocessing
+import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +26,6 @@ from rhumbline.search.strategy import Distributions
 from rhumbline.serve.requests import make_instance, parse_request
 from rhumbline.serve.settings import ServiceSettings
 
-DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 STOP = signal.SIGUSR1  # ends the search of the current batch
 
 
@@ -228,10 +229,17 @@ def solution_facts(solution: Solution) -> dict[str, Any]:
     return facts
 
 
+def exit_with_parent() -> None:
+    """End this process as soon as the server has ended, however it ended."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(0)
+
+
 def run_worker(connection: Connection, settings: ServiceSettings, threads: int) -> None:
     """Be a worker process until the server goes away."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the server only
     import torch
 

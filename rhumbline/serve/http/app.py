@@ -32,6 +32,7 @@ from rhumbline.serve.http.openapi import openapi_document
 from rhumbline.serve.http.problems import HANDLERS
 from rhumbline.serve.http.security import Guard, Tokens
 from rhumbline.serve.jobs import Job
+from rhumbline.serve.latent_log import LatentLog
 from rhumbline.serve.service import Refused, Service
 from rhumbline.serve.settings import ServiceSettings
 
@@ -115,7 +116,7 @@ class Api:
 
     async def latents(self, request: Request) -> Response:
         """GET /v1/jobs/{id}/latents: all latents that were tried, in two dimensions."""
-        log = self.job(request).latents
+        log = await self.in_thread(self.service.latents_of, self.job(request))
         if log is None:
             raise Refused(404, 'no latents were recorded; send the job with "latents": true')
         return JSONResponse(log.view())
@@ -124,7 +125,8 @@ class Api:
         """POST /v1/jobs/{id}/decode: the plan that the policy builds at one latent."""
         job = self.job(request)
         body = await read_json(request, self.settings.max_body_bytes)
-        latent = latent_of(body, job)
+        log = await self.in_thread(self.service.latents_of, job)
+        latent = latent_of(body, log)
         return JSONResponse(await self.in_thread(self.service.decode, job, latent))
 
     async def health(self, request: Request) -> Response:
@@ -151,13 +153,13 @@ class Api:
             await asyncio.sleep(CLEANING_INTERVAL)
 
 
-def latent_of(body: Any, job: Job) -> list[float]:
+def latent_of(body: Any, log: LatentLog | None) -> list[float]:
     """Return the latent that a client means: numbers, or the index of a recorded one."""
     if not isinstance(body, dict):
         raise InputError('expected {"latent": [...]} or {"index": 3}')
     index = body.get("index")
     if index is not None:
-        known = job.latents.latents if job.latents else []
+        known = log.latents if log else []
         if not isinstance(index, int) or not 0 <= index < len(known):
             raise InputError(f"there is no latent {str(index)[:20]}; {len(known):,} were recorded")
         return known[index]

@@ -155,7 +155,7 @@ export class LatentExplorer {
       const found = await api.decodeLatent(this.job.id, index);
       if (request !== this.request) return;
       place.chosen = { index, plan: found.plan };
-      place.caption.textContent = `Latent ${index + 1}: cost ${formatCost(found.cost)} without chance.`;
+      place.caption.textContent = `Latent ${index + 1}, built greedily: cost ${formatCost(found.cost)}.`;
       this.compare();
     } catch (error) {
       place.caption.textContent = error.message;
