@@ -286,7 +286,7 @@ def test_tensors_are_arrays() -> None:
         ),
         (
             {"depot": [0, 0], "capacity": 3},
-            "it has depot, capacity .vehicle routing is a tuple: depot, customers",
+            "'customers' and 'demands' are missing; a CVRP has depot, customers",
         ),
     ],
 )

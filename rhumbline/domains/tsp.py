@@ -11,8 +11,10 @@ from rhumbline.domain import (
     SearchDefaults,
     TrainingTraits,
 )
+from rhumbline.formats.csv_tables import is_csv, read_csv
 from rhumbline.formats.dataset import load_dataset, save_batch
 from rhumbline.formats.plan_numbers import parse_tour
+from rhumbline.formats.routing_json import is_tsp_json, read_routing_json
 from rhumbline.formats.tsplib import read_named_tour, read_tsp, write_tour
 from rhumbline.local_search.polish import tour_polisher
 from rhumbline.policies.attention.encoder import Architecture
@@ -32,8 +34,10 @@ TSP_DOMAIN = Domain(
     problem=RULES,
     policies={"tsp": PolicyFamily(Architecture, TSPPolicy, RULES)},
     files=FileFormats(
-        readers={".tsp": read_tsp},
+        readers={".tsp": read_tsp, ".csv": read_csv, ".json": read_routing_json},
+        readers_by_content=((is_csv, read_csv),),
         readers_by_type={"TSP": read_tsp, "": read_tsp},
+        content_checks={".csv": is_csv, ".json": is_tsp_json},
         dataset=DatasetFormat(frozenset({"xy"}), load_dataset, save_batch),
         plan_suffix=".tour",
         write_plan=write_tour,

@@ -10,6 +10,7 @@ import numpy as np
 
 from rhumbline.errors import InputError
 from rhumbline.formats.safe_io import read_bytes
+from rhumbline.formats.unsupported import explain_type, explain_unsupported
 from rhumbline.problems.metrics import MAX_NUMBER
 
 Option = TypeVar("Option")
@@ -113,7 +114,7 @@ class Sections:
         if word != expected:
             found = f"TYPE is {quote(word)}"
             message = f"{found}, expected {expected}; {advice}"
-            raise self.error(line, message)
+            raise self.error(line, explain_type(word) or message)
 
     def dimension(self, smallest: int, largest: int, nodes: str) -> int:
         """Return the number of nodes, which must be within what the package solves."""
@@ -167,6 +168,8 @@ def open_keyword(
     if value is not None and not key.endswith("_SECTION"):
         file.headers[key] = (line, value)
         return None
+    if unsupported := explain_unsupported(key):
+        raise file.error(line, unsupported)
     if key not in allowed or value:
         shown = f"{key[:40]} {value or ''}".strip()
         known = ", ".join(allowed)
