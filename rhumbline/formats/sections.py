@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, PlanError
 from rhumbline.formats.safe_io import read_bytes
 from rhumbline.formats.unsupported import explain_type, explain_unsupported
 from rhumbline.problems.metrics import MAX_NUMBER
@@ -38,6 +38,10 @@ class Sections:
     def error(self, line: int | None, message: str) -> InputError:
         """Return an error that points into this file."""
         return InputError.at(self.path, line, message)
+
+    def violation(self, line: int | None, message: str) -> InputError:
+        """Return an error that points to where the plan of this file breaks a rule."""
+        return PlanError.at(self.path, line, message)
 
     def section(self, key: str) -> tuple[int, list[Row]]:
         """Return the first line and the rows of a required section."""

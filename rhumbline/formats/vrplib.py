@@ -264,7 +264,7 @@ def read_sol(path: Path, instance: CVRPInstance) -> Routes:
     try:
         plan.check(instance)
     except Infeasible as error:
-        raise InputError.at(path, None, f"is no plan for {error}") from error
+        raise file.violation(None, f"is no plan for {error}") from error
     for line, stated in stated_costs:
         check_stated_cost(file, line, stated, plan, instance)
     return plan
@@ -286,7 +286,7 @@ def check_stated_cost(
         said = f"the cost is said to be {stated:,g}"
         found = f"in {instance.name} these routes cost {cost:,g}"
         advice = "is this the solution of another instance? If not, take out this line"
-        raise file.error(line, f"{said}, {found}; {advice}")
+        raise file.violation(line, f"{said}, {found}; {advice}")
 
 
 def read_route(
@@ -298,16 +298,16 @@ def read_route(
         if not 1 <= customer < instance.size:
             expected = f"expected 1 to {instance.size - 1}"
             found = f"customer {customer} is not in {instance.name}, {expected}"
-            raise file.error(line, f"{found}; is this the solution of another instance?")
+            raise file.violation(line, f"{found}; is this the solution of another instance?")
         if customer in seen:
             first = f"first on line {seen[customer]}"
-            raise file.error(line, f"customer {customer} is served twice, {first}")
+            raise file.violation(line, f"customer {customer} is served twice, {first}")
         seen[customer] = line
     load = sum(instance.demands[customer] for customer in route)
     capacity = instance.capacity
     if load > capacity:
         limit = f"the capacity of {instance.name} is {instance.show_load(capacity)}"
-        raise file.error(line, f"the route carries {instance.show_load(load)}, {limit}")
+        raise file.violation(line, f"the route carries {instance.show_load(load)}, {limit}")
     return route
 
 
