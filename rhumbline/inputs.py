@@ -13,12 +13,12 @@ from rhumbline.errors import InputError
 from rhumbline.files import read_many
 from rhumbline.files.discovery import find_instance_files
 from rhumbline.files.standard_input import is_standard_input, standard_input_file
-from rhumbline.formats.csv_tables import is_csv, read_csv
-from rhumbline.formats.routing_json import ALL_FORMS
-from rhumbline.formats.tables import Table, instance_from_table
+from rhumbline.formats.plain.csv_files import is_csv, read_csv
+from rhumbline.formats.plain.node_table import Table, instance_from_table
+from rhumbline.formats.plain.routing_json import ALL_FORMS
 from rhumbline.problems import Instance
 from rhumbline.problems.cvrp import CVRPInstance, with_fleet
-from rhumbline.problems.cvrp.instance import check_demands
+from rhumbline.problems.cvrp.instance import check_array_demands
 from rhumbline.problems.decimals import scale_loads
 from rhumbline.problems.mappings import explain_keys, shorten
 
@@ -129,7 +129,7 @@ def instances_of_file(file: Path, capacity: float | None) -> list[Any]:
     return read_many(file)
 
 
-def with_capacity(instance: Any, capacity: float) -> CVRPInstance:
+def with_capacity(instance: Any, capacity: Any) -> CVRPInstance:
     """Return the instance with vehicles of this capacity, whatever its file says."""
     if isinstance(capacity, bool) or not isinstance(capacity, int | float | np.number):
         raise InputError(f"capacity is {shorten(capacity)}, expected a number")
@@ -139,7 +139,7 @@ def with_capacity(instance: Any, capacity: float) -> CVRPInstance:
         raise InputError(f"{instance.name}: {wanted}, {found}")
     factor = instance.load_factor
     demands = [demand if factor == 1 else demand / factor for demand in instance.demands[1:]]
-    check_demands(instance.name, np.asarray(demands), capacity)
+    check_array_demands(instance.name, np.asarray(demands), capacity)
     loads = scale_loads(instance.name, demands, capacity)
     return replace(
         instance,
@@ -167,21 +167,34 @@ def is_table(source: Any) -> bool:
 
 def has_positions(row: Mapping[str, Any]) -> bool:
     """Return whether a mapping has x or y among its keys, as the row of a table."""
-    return bool({"x", "y"} & {str(key).strip().lower() for key in row})
+    names = {column_name(key) for key in row}
+    return "x" in names or "y" in names
+
+
+def column_name(key: object) -> str:
+    """Return the name of a column without capitals and spaces around it."""
+    return str(key).strip().lower()
 
 
 def table_of(source: Any, capacity: float | None) -> Table:
     """Return the table of a DataFrame or of a list of mappings."""
+    given: Mapping[Any, Any] = columns_of_rows(source) if isinstance(source, list) else source
+    keys: Sequence[Any] = list(given if isinstance(source, list) else source.columns)
     columns: dict[str, list[Any]] = {}
-    if isinstance(source, list):
-        rows: list[Mapping[str, Any]] = source
-        keys = dict.fromkeys(key for row in rows for key in row)
-        given = [(key, [row.get(key) for row in rows]) for key in keys]
-    else:
-        given = [(key, source[key]) for key in source.columns]
-    for key, cells in given:
-        name = str(key).strip().lower()
-        if name in columns or not all(np.ndim(cell) == 0 for cell in cells):
+    for key in keys:
+        name = column_name(key)
+        if name in columns:
             raise InputError(f"table: column {shorten(name)} is there twice, expected once")
-        columns[name] = list(cells)
+        columns[name] = list(given[key])
     return Table("table", columns, capacity=capacity)
+
+
+def columns_of_rows(rows: list[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
+    """Return the columns of mappings with a row each; None is where a row has no such key."""
+    keys = dict[Any, None]()
+    for row in rows:
+        keys |= dict.fromkeys(row)
+    columns: dict[Any, list[Any]] = {}
+    for key in keys:
+        columns[key] = [row.get(key) for row in rows]
+    return columns

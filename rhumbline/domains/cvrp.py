@@ -11,11 +11,11 @@ from rhumbline.domain import (
     SearchDefaults,
     TrainingTraits,
 )
-from rhumbline.formats.csv_tables import is_csv, read_csv
 from rhumbline.formats.dataset import load_dataset, save_batch
+from rhumbline.formats.plain.csv_files import is_csv, read_csv
+from rhumbline.formats.plain.routing_json import is_cvrp_json, read_routing_json
 from rhumbline.formats.plan_numbers import parse_routes
-from rhumbline.formats.routing_json import is_cvrp_json, read_routing_json
-from rhumbline.formats.solomon import is_solomon, refuse_solomon
+from rhumbline.formats.unsupported.solomon import is_solomon, refuse_solomon
 from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
 from rhumbline.local_search.polish import route_polisher
 from rhumbline.policies.attention.encoder import Architecture

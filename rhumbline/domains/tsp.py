@@ -11,10 +11,10 @@ from rhumbline.domain import (
     SearchDefaults,
     TrainingTraits,
 )
-from rhumbline.formats.csv_tables import is_csv, read_csv
 from rhumbline.formats.dataset import load_dataset, save_batch
+from rhumbline.formats.plain.csv_files import is_csv, read_csv
+from rhumbline.formats.plain.routing_json import is_tsp_json, read_routing_json
 from rhumbline.formats.plan_numbers import parse_tour
-from rhumbline.formats.routing_json import is_tsp_json, read_routing_json
 from rhumbline.formats.tsplib import read_named_tour, read_tsp, write_tour
 from rhumbline.local_search.polish import tour_polisher
 from rhumbline.policies.attention.encoder import Architecture

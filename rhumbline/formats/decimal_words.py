@@ -45,9 +45,11 @@ def as_fraction(word: str) -> Fraction:
     return Fraction(f"0{word}" if word.startswith(".") else word)
 
 
-def refuse_decimals(file: Sections, line: int, words: Sequence[str], what: str) -> None:
+def refuse_decimal_words(file: Sections, line: int, words: Sequence[str], what: str) -> None:
     """Raise at decimals among words that must be whole numbers, with the factor to use."""
     decimals = [word for word in words if DECIMAL.fullmatch(word)]
     if decimals:
-        found = f"read {quote(decimals[0])}, expected {what}: a whole number"
-        raise file.error(line, f"{found}; {advise_scaling('durations', decimals)}")
+        first = quote(decimals[0])
+        expected = f"expected {what}: a whole number"
+        advice = advise_scaling("durations", decimals)
+        raise file.error(line, f"read {first}, {expected}; {advice}")

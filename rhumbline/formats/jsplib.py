@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.formats.best_known import with_best_makespan
-from rhumbline.formats.decimal_words import refuse_decimals
+from rhumbline.formats.decimal_words import refuse_decimal_words
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import Row, Sections, quote, text_lines
 from rhumbline.problems.jssp.instance import (
@@ -223,7 +223,7 @@ def integers_of_words(
 ) -> tuple[int, ...]:
     """Return words of a line as whole numbers, 0 or more."""
     if what == "a duration":
-        refuse_decimals(file, line, words, what)
+        refuse_decimal_words(file, line, words, what)
     return tuple(file.parse_integer(line, word, what) for word in words)
 
 

@@ -15,7 +15,7 @@ from rhumbline.formats.best_known import check_known_cost, with_best_makespan
 from rhumbline.formats.safe_io import read_bytes
 from rhumbline.problems.jssp.instance import JSSPInstance, Table, jssp_from_tables
 from rhumbline.problems.jssp.job_shop_lib import LIBRARY_FORM, from_library
-from rhumbline.problems.jssp.python_inputs import JSSP_FORMS, refuse_decimals
+from rhumbline.problems.jssp.python_inputs import JSSP_FORMS, refuse_decimal_durations
 from rhumbline.problems.mappings import explain_keys
 
 REQUIRED_KEYS = ("durations", "machines")
@@ -27,7 +27,7 @@ def read_json(path: Path) -> JSSPInstance:
     Its own "best_known" has priority over files beside it and over the table of classics.
     """
     facts = load_object(path)
-    refuse_decimals(facts["durations"], str(path))
+    refuse_decimal_durations(facts["durations"], str(path))
     durations, machines = (integer_table(path, key, facts[key]) for key in REQUIRED_KEYS)
     name = facts.get("name", path.stem)
     if not isinstance(name, str):
@@ -48,7 +48,9 @@ def read_json(path: Path) -> JSSPInstance:
 def is_job_shop_json(path: Path) -> bool:
     """Return whether a JSON file is meant as a job shop, valid or not."""
     content = read_bytes(path)
-    return any(f'"{form.needed[0]}"'.encode() in content for form in JSSP_FORMS)
+    keys = [form.needed[0] for form in JSSP_FORMS]
+    quoted = [f'"{key}"'.encode() for key in keys]
+    return any(key in content for key in quoted)
 
 
 def load_object(path: Path) -> dict[str, Any]:

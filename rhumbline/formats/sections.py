@@ -10,7 +10,7 @@ import numpy as np
 
 from rhumbline.errors import InputError, PlanError
 from rhumbline.formats.safe_io import read_bytes
-from rhumbline.formats.unsupported import explain_type, explain_unsupported
+from rhumbline.formats.unsupported.words import explain_type, explain_unsupported
 from rhumbline.problems.metrics import MAX_NUMBER
 
 Option = TypeVar("Option")

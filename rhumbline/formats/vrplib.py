@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from rhumbline.errors import Infeasible, InputError
+from rhumbline.errors import Infeasible
 from rhumbline.formats.best_known import read_best_known
 from rhumbline.formats.coordinates import (
     read_coordinates,
@@ -193,7 +193,7 @@ def read_depot(file: Sections, numbers: set[int]) -> int:
 
 
 def positive_header(file: Sections, key: str, what: str, factor: int = 0) -> int:
-    """Return the value of a required header; that of a load is multiplied by the factor of loads."""
+    """Return the value of a required header; a factor of loads is multiplied with it."""
     if key not in file.headers:
         expected = f"expected '{key} : ' and {what}"
         raise file.error(None, f"{key} is missing, {expected}")

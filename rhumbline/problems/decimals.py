@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from math import lcm
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -60,11 +60,8 @@ def scale_loads(name: str, demands: Sequence[Any] | np.ndarray, capacity: Any) -
     numbers = [*demands, capacity]
     factor = common_factor(numbers)
     if factor is None:
-        worst = next((x for x in numbers if common_factor([x]) is None), capacity)
-        found = f"{name}: demands and capacity such as {worst} have too many decimals"
-        raise InputError(f"{found} to be counted exactly; round them, for example to 3 decimals")
-    whole = [int(exact(number) * factor) for number in numbers]
-    *scaled, limit = whole
+        refuse_loads(name, numbers)
+    *scaled, limit = [int(exact(number) * factor) for number in numbers]
     if factor > 1 and limit > LIMITS.max_capacity:
         found = f"{name}: loads with these decimals are counted in units of 1/{factor}"
         most = f"the capacity {capacity} is then more than {LIMITS.max_capacity:,} of them"
@@ -72,9 +69,19 @@ def scale_loads(name: str, demands: Sequence[Any] | np.ndarray, capacity: Any) -
     return Loads(tuple(scaled), limit, factor)
 
 
+def refuse_loads(name: str, numbers: Sequence[Any]) -> NoReturn:
+    """Raise at loads whose decimals have no common factor within the limit."""
+    unscalable = [number for number in numbers if common_factor([number]) is None]
+    example = unscalable[0] if unscalable else numbers[0]
+    found = f"{name}: demands and capacity such as {example} have too many decimals"
+    raise InputError(f"{found} to be counted exactly; round them, for example to 3 decimals")
+
+
 def format_load(load: int, factor: int) -> str:
     """Return a load in the user's own unit."""
-    return str(load) if factor == 1 else f"{load / factor:.10g}"
+    if factor == 1:
+        return str(load)
+    return f"{load / factor:.10g}"
 
 
 def power_of_ten(numbers: Iterable[object]) -> int | None:

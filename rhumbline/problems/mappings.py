@@ -24,7 +24,10 @@ class MappingForm:
 
     def fits(self, facts: Mapping[str, Any]) -> bool:
         """Return whether a mapping has all needed keys and no unknown ones."""
-        return set(self.needed) <= set(facts) <= {*self.needed, *self.optional}
+        needed = set(self.needed)
+        known = needed.union(self.optional)
+        given = set(facts)
+        return needed <= given <= known
 
     def score(self, facts: Mapping[str, Any]) -> float:
         """Return how much a mapping resembles this form: equal keys count more than close ones."""
@@ -48,20 +51,23 @@ def explain_keys(facts: Mapping[str, Any], forms: Iterable[MappingForm]) -> str:
     """Return what is wrong with the keys of a mapping, compared with the form it resembles most."""
     form = max(forms, key=lambda one: one.score(facts))
     known = (*form.needed, *form.optional)
+    unknown = [str(key) for key in facts if key not in known]
     problems: list[str] = []
-    guessed: set[str] = set()
-    for key in facts:
-        if key not in known:
-            guess = did_you_mean(str(key), known)
-            guessed |= {one for one in known if f"'{one}'" in guess}
-            problems.append(f"'{str(key)[:MAX_SHOWN]}' is not known{guess}")
-    missing = [key for key in form.needed if key not in facts and key not in guessed]
+    guesses = ""
+    for key in unknown:
+        guess = did_you_mean(key, known)
+        guesses += guess
+        problems.append(f"{shorten(key)} is not known{guess}")
+    absent = [f"'{key}'" for key in form.needed if key not in facts]
+    missing = [key for key in absent if key not in guesses]
     if missing:
-        names = " and ".join(f"'{key}'" for key in missing)
-        problems.append(f"{names} {'is' if len(missing) == 1 else 'are'} missing")
+        names = " and ".join(missing)
+        verb = "is" if len(missing) == 1 else "are"
+        problems.append(f"{names} {verb} missing")
     shown = "; ".join(problems[:3])
     needed = ", ".join(form.needed)
-    return f"{shown}; {form.kind} has {needed} and perhaps {', '.join(form.optional)}"
+    optional = ", ".join(form.optional)
+    return f"{shown}; {form.kind} has {needed} and perhaps {optional}"
 
 
 def name_from(facts: Mapping[str, Any], default: str) -> str:

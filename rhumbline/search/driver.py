@@ -107,14 +107,19 @@ def stream(strategy: PlainStrategy | str, task: Task, budget: Budget) -> Iterato
 
     `strategy` is a name or an object. `task.account` holds the incumbents.
     """
+    check_stream_arguments(task, budget)
+    chosen = build_strategy(strategy) if isinstance(strategy, str) else strategy
+    return run_steps(prepare_strategy(chosen, task), task, budget)
+
+
+def check_stream_arguments(task: object, budget: object) -> None:
+    """Raise unless a search can be streamed over these, with how to make them."""
     if not isinstance(task, Task):
         expected = "expected a task, such as rhumbline.prepare('a280.tsp')"
         raise InputError(f"the task is {type(task).__name__}; {expected}")
     if not isinstance(budget, Budget):
         expected = "expected a budget, such as rhumbline.Budget(seconds=5)"
         raise InputError(f"the budget is {type(budget).__name__}; {expected}")
-    chosen = build_strategy(strategy) if isinstance(strategy, str) else strategy
-    return run_steps(prepare_strategy(chosen, task), task, budget)
 
 
 def prepare_strategy(strategy: PlainStrategy, task: Task) -> Strategy[Any]:

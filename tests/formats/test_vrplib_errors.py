@@ -225,7 +225,12 @@ def refusal(path: Path, text: str | bytes | None = None, four: Path | None = Non
             5,
             "SERVICE_TIME limits the duration of routes, which is not",
         ),
-        ("EOF", "TIME_WINDOW_SECTION\n1 0 9\nEOF", 21, "TIME_WINDOW_SECTION: time windows are not supported"),
+        (
+            "EOF",
+            "TIME_WINDOW_SECTION\n1 0 9\nEOF",
+            21,
+            "TIME_WINDOW_SECTION: time windows are not supported",
+        ),
         (
             "TYPE : CVRP",
             "TYPE : VRPTW",

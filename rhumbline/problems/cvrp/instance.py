@@ -182,7 +182,7 @@ def cvrp_from_arrays(
         raise InputError(f"{name}: has {count} customers; {supported}")
     xy = np.concatenate([depot[None], customers]).astype(np.float64)
     check_positions(name, xy)
-    check_demands(name, demands, limit)
+    check_array_demands(name, demands, limit)
     loads = scale_loads(name, demands, limit[()])
     return CVRPInstance(
         name,
@@ -225,7 +225,9 @@ def check_positions(name: str, xy: Float[np.ndarray, "N 2"]) -> None:
         raise InputError(f"{name}: {found}, {expected}")
 
 
-def check_demands(name: str, demands: np.ndarray, capacity: np.ndarray | np.number | float) -> None:
+def check_array_demands(
+    name: str, demands: np.ndarray, capacity: np.ndarray | np.number | float
+) -> None:
     """Raise unless the capacity is one finite number, or at the first invalid demand."""
     if np.shape(capacity) or not np.isfinite(capacity):
         raise InputError(f"{name}: the capacity is {capacity}, expected a number")

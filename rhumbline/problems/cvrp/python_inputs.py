@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 
 from rhumbline.errors import InputError
-from rhumbline.problems.cvrp.instance import LIMITS, CVRPInstance, check_demands, cvrp_from_arrays
+from rhumbline.problems.cvrp.instance import (
+    LIMITS,
+    CVRPInstance,
+    check_array_demands,
+    cvrp_from_arrays,
+)
 from rhumbline.problems.decimals import scale_loads
 from rhumbline.problems.mappings import (
     MappingForm,
@@ -67,12 +72,11 @@ def cvrp_from_facts(facts: Mapping[str, Any], default_name: str) -> CVRPInstance
     name = name_from(facts, default_name)
     known = best_known_from(facts, name)
     vehicles = vehicles_from(facts, name)
-    capacity = facts["capacity"]
-    if not isinstance(capacity, int | float | np.number | np.ndarray) or capacity is True:
-        raise InputError(f"{name}: the capacity is {shorten(capacity)}, expected a number")
+    capacity = capacity_from(facts, name)
     if "depot" in facts:
-        arrays = (facts[key] for key in ("depot", "customers", "demands"))
-        instance = cvrp_from_arrays(*arrays, capacity, name=name, vehicles=vehicles)
+        instance = cvrp_from_arrays(
+            facts["depot"], facts["customers"], facts["demands"], capacity, name, vehicles
+        )
         return replace(instance, best_known=known)
     key = next(key for key in ("coordinates", "distances", "matrix") if key in facts)
     if key == "coordinates":
@@ -81,29 +85,24 @@ def cvrp_from_facts(facts: Mapping[str, Any], default_name: str) -> CVRPInstance
         nodes = distance_matrix(facts[key], key, name)
     demands = customer_demands(facts["demands"], len(nodes), name)
     if key == "coordinates":
-        depot, customers = nodes[0], nodes[1:]
-        instance = cvrp_from_arrays(depot, customers, demands, capacity, name, vehicles)
-        return replace(instance, best_known=known)
-    return cvrp_from_matrix(nodes, demands, float_or_int(capacity), name, (vehicles, known))
+        instance = cvrp_from_arrays(nodes[0], nodes[1:], demands, capacity, name, vehicles)
+    else:
+        instance = cvrp_from_matrix(nodes, demands, capacity, name, vehicles)
+    return replace(instance, best_known=known)
 
 
 def cvrp_from_matrix(
-    matrix: np.ndarray,
-    demands: np.ndarray,
-    capacity: Any,
-    name: str,
-    extras: tuple[int | None, float | None],
+    matrix: np.ndarray, demands: np.ndarray, capacity: Any, name: str, vehicles: int | None
 ) -> CVRPInstance:
-    """Return an instance from distances [N, N] and demands [N - 1].
-
-    `extras` are the limit on vehicles and the best known cost.
-    """
+    """Return an instance from distances [N, N] and demands [N - 1]."""
     count = len(matrix) - 1
     if not 1 <= count <= LIMITS.max_customers:
-        raise InputError(f"{name}: has {count} customers; 1 to {LIMITS.max_customers} are supported")
-    check_demands(name, demands, capacity)
-    loads = scale_loads(name, demands, capacity)
-    vehicles, known = extras
+        raise InputError(
+            f"{name}: has {count} customers; 1 to {LIMITS.max_customers} are supported"
+        )
+    check_array_demands(name, demands, capacity)
+    limit = np.asarray(capacity)[()]
+    loads = scale_loads(name, demands, limit)
     return CVRPInstance(
         name,
         "EXPLICIT",
@@ -111,7 +110,6 @@ def cvrp_from_matrix(
         loads.capacity,
         matrix=matrix,
         vehicles=vehicles,
-        best_known=known,
         load_factor=loads.factor,
     )
 
@@ -131,17 +129,22 @@ def customer_demands(value: Any, nodes: int, name: str) -> np.ndarray:
     return demands[1:]
 
 
+def capacity_from(facts: Mapping[str, Any], name: str) -> Any:
+    """Return the capacity of a mapping, a number or an array of one."""
+    capacity = facts["capacity"]
+    is_number = isinstance(capacity, int | float | np.number | np.ndarray)
+    if not is_number or isinstance(capacity, bool):
+        raise InputError(f"{name}: the capacity is {shorten(capacity)}, expected a number")
+    return capacity
+
+
 def vehicles_from(facts: Mapping[str, Any], name: str) -> int | None:
     """Return the limit on the vehicles of a mapping, or None."""
     vehicles = facts.get("vehicles")
     if vehicles is None:
         return None
-    if isinstance(vehicles, int | np.integer) and not isinstance(vehicles, bool) and vehicles > 0:
+    is_whole = isinstance(vehicles, int | np.integer) and not isinstance(vehicles, bool)
+    if is_whole and vehicles > 0:
         return int(vehicles)
     found = f"'vehicles' is {shorten(vehicles)}"
     raise InputError(f"{name}: {found}, expected a whole number of 1 or more")
-
-
-def float_or_int(number: Any) -> Any:
-    """Return a number without the array or the type of NumPy around it."""
-    return number.item() if isinstance(number, np.ndarray) and number.size == 1 else number

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -40,12 +39,12 @@ def jssp_from_python(source: Any) -> list[JSSPInstance] | None:
         numbers[key] = value
     name = name_from(facts, "arrays")
     durations = facts["durations"]
-    refuse_decimals(durations, name)
+    refuse_decimal_durations(durations, name)
     instance = jssp_from_arrays(durations, facts["machines"], name, **numbers)
     return [replace(instance, best_known=best_known_from(facts, name))]
 
 
-def refuse_decimals(durations: Sequence[Any] | np.ndarray, name: str) -> None:
+def refuse_decimal_durations(durations: Sequence[Any] | np.ndarray, name: str) -> None:
     """Raise at durations with decimals, with the factor that makes them whole.
 
     They are not scaled without being asked: the makespan and all start times are in their unit.
@@ -61,7 +60,7 @@ def decimal_durations(durations: Any) -> list[Any]:
     found: list[Any] = []
     if not isinstance(durations, Sequence | np.ndarray) or isinstance(durations, str):
         return found
-    rows: Sequence[Any] = durations
+    rows: Any = durations
     for row in rows:
         if isinstance(row, Sequence | np.ndarray) and not isinstance(row, str):
             found += [x for x in row if is_decimal(x)]
@@ -70,4 +69,7 @@ def decimal_durations(durations: Any) -> list[Any]:
 
 def is_decimal(number: Any) -> bool:
     """Return whether a value is a finite number that is not whole."""
-    return isinstance(number, Real) and isfinite(number) and number != int(number)
+    if not isinstance(number, float | np.floating):
+        return False
+    is_whole = isfinite(number) and number == int(number)
+    return isfinite(number) and not is_whole

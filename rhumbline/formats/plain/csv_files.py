@@ -1,4 +1,4 @@
-"""CSV files with a row for each node: x, y and, for CVRP, demand (`tables`).
+"""CSV files with a row for each node: x, y and, for CVRP, demand (`node_table`).
 
 The first line names the columns. Separators are commas, semicolons or tabs; with the latter two a
 comma may be a decimal point. Lines that begin with '#' are comments, and `# capacity: 100`,
@@ -13,8 +13,8 @@ from typing import Any
 
 from rhumbline.errors import InputError
 from rhumbline.formats.best_known import read_best_known
+from rhumbline.formats.plain.node_table import WORDS, Table, as_number, instance_from_table
 from rhumbline.formats.sections import text_lines
-from rhumbline.formats.tables import WORDS, Table, as_number, instance_from_table
 from rhumbline.problems.mappings import shorten
 
 COMMENT = re.compile(r"#\s*(capacity|vehicles|name)\s*[:=](.*)", re.IGNORECASE)
@@ -67,7 +67,7 @@ def read_table(path: Path, capacity: float | None) -> Table:
         path=path,
         lines=lines,
         capacity=comments.get("capacity") if capacity is None else capacity,
-        vehicles=vehicles_of(path, comments),
+        vehicles=stated_vehicles(path, comments),
     )
 
 
@@ -83,7 +83,7 @@ def read_header(path: Path, line: int, text: str, separator: str) -> list[str]:
     return names
 
 
-def vehicles_of(path: Path, comments: dict[str, str]) -> int | None:
+def stated_vehicles(path: Path, comments: dict[str, str]) -> int | None:
     """Return the limit on vehicles of a comment, or None."""
     if "vehicles" not in comments:
         return None

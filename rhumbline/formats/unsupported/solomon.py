@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from rhumbline.errors import InputError
 from rhumbline.formats.sections import text_lines
-from rhumbline.formats.unsupported import SUGGESTION
+from rhumbline.formats.unsupported.words import SUGGESTION
 
 TITLE_OF_COLUMNS = re.compile(r"cust\b.*\b(ready|due)\b", re.IGNORECASE)
 MAX_LINES_ABOVE = 20  # the titles stand at the beginning

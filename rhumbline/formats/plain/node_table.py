@@ -33,6 +33,7 @@ class TableWords:
     degrees: tuple[str, ...] = ("lon", "lng", "long", "longitude", "lat", "latitude")
     yes: tuple[str, ...] = ("1", "1.0", "true", "yes", "y", "x", "depot")
     no: tuple[str, ...] = ("0", "0.0", "false", "no", "n", "", "none", "nan")
+    blank: tuple[str, ...] = ("", "nan", "none", "<na>")
     decimal_comma: re.Pattern[str] = re.compile(r"[+-]?\d+,\d+")
 
 
@@ -53,11 +54,11 @@ class Table:
 
     def error(self, row: int | None, message: str) -> InputError:
         """Return an error that names the line of the file or the row of the table."""
+        if row is None:
+            return InputError.at(self.path or self.name, None, message)
         if self.path is not None:
-            line = None if row is None else self.lines[row]
-            return InputError.at(self.path, line, message)
-        where = self.name if row is None else f"{self.name}, row {row} (from 0)"
-        return InputError(f"{where}: {message}")
+            return InputError.at(self.path, self.lines[row], message)
+        return InputError(f"{self.name}, row {row} (from 0): {message}")
 
     @property
     def size(self) -> int:
@@ -168,7 +169,9 @@ def depot_row(table: Table) -> int:
         if cell is not None and word in WORDS.yes:
             marked.append(row)
         elif cell is not None and word not in WORDS.no:
-            raise table.error(row, f"depot is {shorten(cell)}, expected 1 in one row and 0 or nothing")
+            raise table.error(
+                row, f"depot is {shorten(cell)}, expected 1 in one row and 0 or nothing"
+            )
     if len(marked) != 1:
         row = marked[1] if marked else None
         found = f"{len(marked)} rows are marked in the column depot"
@@ -216,4 +219,5 @@ def as_number(cell: Any) -> int | float | None:
 
 def is_blank(cell: Any) -> bool:
     """Return whether a cell holds nothing."""
-    return cell is None or str(cell).strip().lower() in ("", "nan", "none", "<na>")
+    word = str(cell).strip().lower()
+    return word in WORDS.blank
