@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -24,13 +24,29 @@ from rhumbline.problems.mappings import explain_keys, shorten
 
 CVRP_ARRAYS = "vehicle routing is a tuple: depot, customers, demands, capacity"  # in messages
 
-SolveInput = str | Path | np.ndarray | torch.Tensor | Mapping[str, Any] | Instance
+
+@runtime_checkable
+class DataFrame(Protocol):
+    """A table as pandas and polars have it; neither package is imported."""
+
+    @property
+    def columns(self) -> Any:
+        """Return the names of the columns."""
+
+    def to_dict(self) -> Any:
+        """Return the table in another form, which is not used: arrays have no such method."""
+
+    def __getitem__(self, column: Any) -> Any:
+        """Return a column."""
+
+
+SolveInput = str | Path | np.ndarray | torch.Tensor | Mapping[str, Any] | Instance | DataFrame
 
 
 def instances_from(
     source: SolveInput | Sequence[Any],
     vehicles: int | None = None,
-    capacity: float | None = None,
+    capacity: int | float | None = None,
 ) -> list[Any]:
     """Return the instances of a path, an array, a table, a mapping, an instance, or a list of them.
 
@@ -65,7 +81,7 @@ def tensors_to_arrays(source: Any) -> Any:
     return source
 
 
-def convert_source(source: Any, capacity: float | None = None) -> list[Any]:
+def convert_source(source: Any, capacity: int | float | None = None) -> list[Any]:
     """Return the instances of a source without tensors, with the fleets that the files give."""
     if isinstance(source, (str, Path)):
         return instances_of_path(source, capacity)
@@ -113,7 +129,7 @@ def number_array(nested: Sequence[Any]) -> np.ndarray:
 # --- files
 
 
-def instances_of_path(place: str | Path, capacity: float | None) -> list[Any]:
+def instances_of_path(place: str | Path, capacity: int | float | None) -> list[Any]:
     """Return the instances of a file, a folder, a pattern or standard input."""
     if is_standard_input(place):
         with standard_input_file() as file:
@@ -122,7 +138,7 @@ def instances_of_path(place: str | Path, capacity: float | None) -> list[Any]:
     return [instance for file in files for instance in instances_of_file(file, capacity)]
 
 
-def instances_of_file(file: Path, capacity: float | None) -> list[Any]:
+def instances_of_file(file: Path, capacity: int | float | None) -> list[Any]:
     """Return the instances of a file; a table may need the capacity to become an instance."""
     if capacity is not None and file.suffix.lower() in ("", ".csv") and is_csv(file):
         return [read_csv(file, capacity)]
@@ -153,11 +169,8 @@ def with_capacity(instance: Any, capacity: Any) -> CVRPInstance:
 
 
 def is_table(source: Any) -> bool:
-    """Return whether this is a DataFrame, or a list of mappings with x and y.
-
-    No package of DataFrames is imported: pandas and polars have `columns` and `to_dict`.
-    """
-    if hasattr(source, "columns") and hasattr(source, "to_dict"):
+    """Return whether this is a DataFrame, or a list of mappings with x or y."""
+    if isinstance(source, DataFrame):
         return True
     if not isinstance(source, list) or not source:
         return False
@@ -176,7 +189,7 @@ def column_name(key: object) -> str:
     return str(key).strip().lower()
 
 
-def table_of(source: Any, capacity: float | None) -> Table:
+def table_of(source: Any, capacity: int | float | None) -> Table:
     """Return the table of a DataFrame or of a list of mappings."""
     given: Mapping[Any, Any] = columns_of_rows(source) if isinstance(source, list) else source
     keys: Sequence[Any] = list(given if isinstance(source, list) else source.columns)

@@ -18,6 +18,7 @@ from rhumbline.formats.coordinates import (
 from rhumbline.formats.decimal_words import load_factor, parse_load
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import KEYWORD, Sections, quote, read_sections, text_lines
+from rhumbline.formats.unsupported.solomon import is_solomon, refuse_solomon
 from rhumbline.problems.cvrp.instance import LIMITS, CVRPInstance, Routes, min_vehicles
 from rhumbline.problems.cvrp.rules import CVRP
 from rhumbline.problems.decimals import Loads, format_load
@@ -66,6 +67,8 @@ def read_vrp(path: Path) -> CVRPInstance:
     The depot becomes node 0. The others keep the order of the file (of the matrix, if there is
     one), so that customer k is the k-th of them, as in CVRPLIB's solutions.
     """
+    if not path.is_fifo() and is_solomon(path):  # a pipe can be read only once
+        refuse_solomon(path)
     file = read_sections(path, VRPLIB.sections)
     file.check_type("CVRP", "rhumb reads files of capacitated vehicle routing here")
     refuse_duration_limits(file)

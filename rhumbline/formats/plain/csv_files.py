@@ -21,7 +21,7 @@ COMMENT = re.compile(r"#\s*(capacity|vehicles|name)\s*[:=](.*)", re.IGNORECASE)
 SEPARATORS = (";", "\t", ",")  # a comma may be a decimal point, and so comes last
 
 
-def read_csv(path: Path, capacity: float | None = None) -> Any:
+def read_csv(path: Path, capacity: int | float | None = None) -> Any:
     """Read the TSP or CVRP of a CSV file; `capacity` has priority over what the file says."""
     instance = instance_from_table(read_table(path, capacity))
     return replace(instance, best_known=read_best_known(path.parent, instance.name))
@@ -37,7 +37,7 @@ def is_csv(path: Path) -> bool:
     return False
 
 
-def read_table(path: Path, capacity: float | None) -> Table:
+def read_table(path: Path, capacity: int | float | None) -> Table:
     """Return the table of a file with the numbers of its lines."""
     comments: dict[str, str] = {}
     header: list[str] = []

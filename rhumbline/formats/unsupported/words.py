@@ -14,11 +14,11 @@ UNSUPPORTED_WORDS = {
     "heterogeneous fleets": (
         "VEHICLES_CAPACITY",
         "VEHICLES_MAX_DISTANCE",
-        "VEHICLES_DEPOT",
         "VEHICLES_ALLOWED_CLIENTS",
         "VEHICLES_UNIT_DISTANCE_COST",
         "VEHICLES_FIXED_COST",
     ),
+    "several depots": ("VEHICLES_DEPOT",),
     "release times": ("RELEASE_TIME",),
     "prizes": ("PRIZE",),
     "groups of customers": ("MUTUALLY_EXCLUSIVE_GROUP", "GTSP_SET"),

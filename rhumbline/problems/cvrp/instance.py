@@ -150,9 +150,9 @@ class Routes:
 
 
 def cvrp_from_arrays(
-    depot: np.ndarray | Sequence[int | float],
+    depot: np.ndarray | Sequence[Any],
     customers: np.ndarray | Sequence[Any],
-    demands: np.ndarray | Sequence[int | float],
+    demands: np.ndarray | Sequence[Any],
     capacity: np.ndarray | np.number | int | float,
     name: str = "arrays",
     vehicles: int | None = None,
@@ -226,7 +226,7 @@ def check_positions(name: str, xy: Float[np.ndarray, "N 2"]) -> None:
 
 
 def check_array_demands(
-    name: str, demands: np.ndarray, capacity: np.ndarray | np.number | float
+    name: str, demands: np.ndarray, capacity: np.ndarray | np.number | int | float
 ) -> None:
     """Raise unless the capacity is one finite number, or at the first invalid demand."""
     if np.shape(capacity) or not np.isfinite(capacity):
