@@ -5,11 +5,13 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import rhumbline
 from rhumbline import checkpoint, kernels, pipeline
 from rhumbline.api import solve
 from rhumbline.decoding import ENGINES
@@ -349,3 +351,68 @@ def refuse_more_than_5(wanted, ask):
     if ask.nodes > 5:
         raise MissingExtra(f"{ask.nodes} are too many")
     return ENGINES["torch"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("cmaes", "a.tsp", 5), r"the task is str; expected a task, such as rhumbline\.prepare"),
+        (("cmaes", None, 5), r"the budget is int; expected a budget, such as rhumbline\.Budget"),
+        (("cmaess", None, None), r"'cmaess' is not known.*did you mean 'cmaes'"),
+        ((None, None, None), "strategy is None; expected a name such as 'cmaes' or an object"),
+    ],
+)
+def test_stream_says_what_it_wants(policy, arguments, words: str) -> None:
+    """At once, not at the first step; None stands for what is right."""
+    strategy, task, budget = arguments
+    task = task or rhumbline.prepare(XY[0], policy=policy, device="cpu")
+    with pytest.raises(InputError, match=words):
+        rhumbline.stream(strategy, task, budget or rhumbline.Budget(attempts=4))
+
+
+def test_stream_takes_names(policy) -> None:
+    """A strategy by name is the one with the usual settings."""
+    best: list[list[float]] = []
+    for strategy in ("sampling", Sampling()):
+        task = rhumbline.prepare(XY[0], policy=policy, device="cpu")
+        steps = rhumbline.stream(strategy, task, rhumbline.Budget(attempts=8))
+        best.append([progress.best.item() for progress in steps])
+    assert best[0] == best[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"policy": 5}, "the policy is int; expected a name, a path or a policy"),
+        ({"policy": Sampling()}, "the policy is Sampling; expected a name, a path or a policy"),
+        ({"seed": "a"}, "seed is 'a', expected a whole number"),
+        ({"augment": 2.5}, r"augment is 2\.5, expected a whole number"),
+        ({"threads": 0}, "threads is 0, expected 1 or more"),
+        ({"threads": "2"}, "threads is '2', expected a whole number"),
+        ({"capacity": 5}, "a capacity is for vehicle routing, this is 'tsp'"),
+    ],
+)
+def test_wrong_kinds_of_options_are_refused(options: dict[str, Any], words: str) -> None:
+    """By their names, instead of an error from inside."""
+    with pytest.raises(InputError, match=words):
+        solve(XY[0], attempts=4, device="cpu", **options)
+
+
+def test_threads_are_given_back(policy, monkeypatch) -> None:
+    """They count for one call, also if it fails."""
+    before = torch.get_num_threads()
+    seen: list[int] = []
+    solve(
+        XY[0],
+        policy=policy,
+        attempts=4,
+        device="cpu",
+        threads=before + 1,
+        watch=lambda _: seen.append(torch.get_num_threads()),
+    )
+    assert set(seen) == {before + 1}
+    assert torch.get_num_threads() == before
+    monkeypatch.setattr("rhumbline.api.solve_groups", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        solve(XY[0], policy=policy, attempts=4, threads=before + 1)
+    assert torch.get_num_threads() == before

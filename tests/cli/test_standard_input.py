@@ -65,7 +65,7 @@ def test_a_dataset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("x,y\n0,0\n3\n", "standard input:3: read 1 cells"),
         ("[1, 2]", "standard input: expected a JSON object"),
         ("{", "standard input:1: is not JSON"),
-        ("nonsense", "standard input:1: nonsense is not supported here"),
+        ("nonsense", "standard input:1: NONSENSE is not supported here"),
     ],
 )
 def test_bad_input(monkeypatch: pytest.MonkeyPatch, text: str, words: str) -> None:

@@ -177,7 +177,7 @@ def test_loads_with_decimals_in_vrp_files(tmp_path: Path) -> None:
         read(path)
     path.write_text(TWO.format(capacity=10**9, first="2.25", second=3))
     with pytest.raises(
-        InputError, match="two.vrp:5: .*expected at most 250,000,000 in units of 1/4"
+        InputError, match=r"two.vrp:5: .*expected at most 250,000,000 in units of 1/4"
     ):
         read(path)
 

@@ -191,7 +191,7 @@ def test_what_is_written_is_read(
     path.write_text("\n".join(lines))
     instance = read(path)
     (same,) = instances_from(
-        [dict(zip("x y demand".split(), row, strict=True)) for row in rows], capacity=100
+        [dict(zip(("x", "y", "demand"), row, strict=True)) for row in rows], capacity=100
     )
     assert instance.xy.tolist() == same.xy.tolist() == [list(row[:2]) for row in rows]
     assert instance.demands == same.demands
