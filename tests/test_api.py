@@ -5,7 +5,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -231,13 +230,34 @@ WRONG = {
     "seconds='5'": "seconds must be a number, not '5'",
     "strategy=rhumbline.CMAES": "expected a name such as 'cmaes' or an object such as CMAES()",
     "strategy=3": "strategy is 3; expected a name",
+    "policy=5": "the policy is int; expected a name, a path or a policy",
+    "policy=rhumbline.CMAES()": "the policy is CMAES; expected a name, a path or a policy",
+    "seed='a'": "seed is 'a', expected a whole number",
+    "augment=2.5": "augment is 2.5, expected a whole number",
+    "threads=0": "threads is 0, expected 1 or more",
+    "threads='2'": "threads is '2', expected a whole number",
+    "capacity='5'": "capacity is '5', expected a number",
+    "capacity=5": "a capacity is for vehicle routing, this is 'tsp'",
+}
+# Calls of `stream`, by what is wrong with them.
+STREAMS = {
+    "'cmaes', 'a.tsp', 5": "the task is str; expected a task, such as rhumbline.prepare('a280.tsp')",
+    "'cmaes', task, 5": "the budget is int; expected a budget, such as rhumbline.Budget(seconds=5)",
+    "'cmaess', task, budget": "'cmaess' is not known (did you mean 'cmaes'?)",
+    "None, task, budget": "strategy is None; expected a name such as 'cmaes' or an object",
 }
 REFUSALS = """
 import json, rhumbline
 messages = {}
+points = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+task = rhumbline.prepare([points], device="cpu")
+budget = rhumbline.Budget(attempts=1)
 for options in %r:
     try:
-        eval(f"rhumbline.solve([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]], {options})")
+        if "task" in options or "tsp" in options:
+            eval(f"rhumbline.stream({options})")
+        else:
+            eval(f"rhumbline.solve([points], {options})")
     except Exception as error:
         messages[options] = f"{type(error).__module__}.{type(error).__name__}: {error}"
 print(json.dumps(messages))
@@ -247,12 +267,12 @@ print(json.dumps(messages))
 @pytest.fixture(scope="module")
 def refusals() -> dict[str, str]:
     """Return the error for each wrong value; its process has no type checks as tests have."""
-    code = REFUSALS % (list(WRONG),)
+    code = REFUSALS % (list(WRONG | STREAMS),)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(("options", "words"), WRONG.items())
+@pytest.mark.parametrize(("options", "words"), (WRONG | STREAMS).items())
 def test_values_of_a_wrong_kind_are_refused(
     refusals: dict[str, str], options: str, words: str
 ) -> None:
@@ -353,23 +373,6 @@ def refuse_more_than_5(wanted, ask):
     return ENGINES["torch"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("cmaes", "a.tsp", 5), r"the task is str; expected a task, such as rhumbline\.prepare"),
-        (("cmaes", None, 5), r"the budget is int; expected a budget, such as rhumbline\.Budget"),
-        (("cmaess", None, None), r"'cmaess' is not known.*did you mean 'cmaes'"),
-        ((None, None, None), "strategy is None; expected a name such as 'cmaes' or an object"),
-    ],
-)
-def test_stream_says_what_it_wants(policy, arguments, words: str) -> None:
-    """At once, not at the first step; None stands for what is right."""
-    strategy, task, budget = arguments
-    task = task or rhumbline.prepare(XY[0], policy=policy, device="cpu")
-    with pytest.raises(InputError, match=words):
-        rhumbline.stream(strategy, task, budget or rhumbline.Budget(attempts=4))
-
-
 def test_stream_takes_names(policy) -> None:
     """A strategy by name is the one with the usual settings."""
     best: list[list[float]] = []
@@ -378,24 +381,6 @@ def test_stream_takes_names(policy) -> None:
         steps = rhumbline.stream(strategy, task, rhumbline.Budget(attempts=8))
         best.append([progress.best.item() for progress in steps])
     assert best[0] == best[1]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"policy": 5}, "the policy is int; expected a name, a path or a policy"),
-        ({"policy": Sampling()}, "the policy is Sampling; expected a name, a path or a policy"),
-        ({"seed": "a"}, "seed is 'a', expected a whole number"),
-        ({"augment": 2.5}, r"augment is 2\.5, expected a whole number"),
-        ({"threads": 0}, "threads is 0, expected 1 or more"),
-        ({"threads": "2"}, "threads is '2', expected a whole number"),
-        ({"capacity": 5}, "a capacity is for vehicle routing, this is 'tsp'"),
-    ],
-)
-def test_wrong_kinds_of_options_are_refused(options: dict[str, Any], words: str) -> None:
-    """By their names, instead of an error from inside."""
-    with pytest.raises(InputError, match=words):
-        solve(XY[0], attempts=4, device="cpu", **options)
 
 
 def test_threads_are_given_back(policy, monkeypatch) -> None:
