@@ -2,6 +2,7 @@
 
 RhumbError
 ├── InputError        a file, an array or an option cannot be used                      exit 3
+│   ├── PlanError         a given plan breaks the rules, or its stated cost is wrong    exit 3
 │   └── CheckpointError   a checkpoint is missing, damaged or made for another problem  exit 3
 ├── MissingExtra      an optional dependency is not installed                           exit 4
 └── Infeasible        a plan failed verification, or none was found                     exit 5
@@ -28,6 +29,10 @@ class InputError(RhumbError):
         """Create an error that points at a line of a file, as compilers do."""
         where = f"{path}:{line}" if line else f"{path}"
         return cls(f"{where}: {message}")
+
+
+class PlanError(InputError):
+    """A plan that was given is readable, but not feasible, or not of the cost that it states."""
 
 
 class CheckpointError(InputError):

@@ -336,6 +336,9 @@ def load_policies(
     if isinstance(policy, str | Path | None):
         name = str(policy) if policy else None
         return {problem: load_policy_with_facts(name, problem) for problem in problems}
+    if not hasattr(policy, "problem"):
+        expected = "expected a name, a path or a policy that rhumbline.load returns"
+        raise InputError(f"the policy is {type(policy).__name__}; {expected}")
     solves = rules_of(policy).solves
     for problem in problems:
         if problem != solves:

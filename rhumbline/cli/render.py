@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,7 +34,19 @@ def format_count(count: int, one: str, many: str) -> str:
     return f"{count:,} {noun}"
 
 
-def gap_parts(solution: Solution) -> list[str]:
+class Priced(Protocol):
+    """A plan that was priced: a solution, or a plan that was checked."""
+
+    @property
+    def instance(self) -> Any:
+        """Return the instance, with its best known cost."""
+
+    @property
+    def gap(self) -> float | None:
+        """Return the relative distance to the best known cost, if there is one."""
+
+
+def gap_parts(solution: Priced) -> list[str]:
     """Return the optimality gap as a part of a line, or nothing if no best cost is known."""
     if solution.gap is None:
         return []

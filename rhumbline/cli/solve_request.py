@@ -21,6 +21,7 @@ class FileOptions:
     """What is read and written besides instances, plans and results."""
 
     vehicles: int | None = None  # the limit on the vehicles of a plan; None leaves it to the files
+    capacity: float | None = None  # of each vehicle; None leaves it to the files
     warm_starts: tuple[Path, ...] = ()
     trace: Path | None = None
 

@@ -117,7 +117,7 @@ def prepare_job(
     files: list[Path] = []
     instances: list[Any] = []
     for file in [file for path in input_paths for file in find_instance_files(path)]:
-        found = instances_from(file, options.vehicles)
+        found = instances_from(file, options.vehicles, options.capacity)
         instances += found
         files += [file] * len(found)
     request = replace(request, warm_start=match_plan_files(instances, options.warm_starts))

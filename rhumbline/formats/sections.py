@@ -8,8 +8,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, PlanError
 from rhumbline.formats.safe_io import read_bytes
+from rhumbline.formats.unsupported.words import explain_type, explain_unsupported
 from rhumbline.problems.metrics import MAX_NUMBER
 
 Option = TypeVar("Option")
@@ -37,6 +38,10 @@ class Sections:
     def error(self, line: int | None, message: str) -> InputError:
         """Return an error that points into this file."""
         return InputError.at(self.path, line, message)
+
+    def violation(self, line: int | None, message: str) -> InputError:
+        """Return an error that points to where the plan of this file breaks a rule."""
+        return PlanError.at(self.path, line, message)
 
     def section(self, key: str) -> tuple[int, list[Row]]:
         """Return the first line and the rows of a required section."""
@@ -113,7 +118,7 @@ class Sections:
         if word != expected:
             found = f"TYPE is {quote(word)}"
             message = f"{found}, expected {expected}; {advice}"
-            raise self.error(line, message)
+            raise self.error(line, explain_type(word) or message)
 
     def dimension(self, smallest: int, largest: int, nodes: str) -> int:
         """Return the number of nodes, which must be within what the package solves."""
@@ -167,6 +172,8 @@ def open_keyword(
     if value is not None and not key.endswith("_SECTION"):
         file.headers[key] = (line, value)
         return None
+    if unsupported := explain_unsupported(key):
+        raise file.error(line, unsupported)
     if key not in allowed or value:
         shown = f"{key[:40]} {value or ''}".strip()
         known = ", ".join(allowed)

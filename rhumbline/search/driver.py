@@ -12,6 +12,7 @@ from torch import Tensor
 from rhumbline.errors import InputError
 from rhumbline.search.account import Spent
 from rhumbline.search.solution import Solution, incumbent
+from rhumbline.search.strategies import build_strategy
 from rhumbline.search.strategy import (
     Distributions,
     PlainStrategy,
@@ -104,12 +105,24 @@ def search(
     return collect_solutions(task, seconds, trace), interrupted
 
 
-def stream(strategy: PlainStrategy, task: Task, budget: Budget) -> Iterator[Progress]:
+def stream(strategy: PlainStrategy | str, task: Task, budget: Budget) -> Iterator[Progress]:
     """Search until the budget is spent, yielding after every step.
 
-    `task.account` holds the incumbents.
+    `strategy` is a name or an object. `task.account` holds the incumbents.
     """
-    yield from run_steps(prepare_strategy(strategy, task), task, budget)
+    check_stream_arguments(task, budget)
+    chosen = build_strategy(strategy) if isinstance(strategy, str) else strategy
+    return run_steps(prepare_strategy(chosen, task), task, budget)
+
+
+def check_stream_arguments(task: object, budget: object) -> None:
+    """Raise unless a search can be streamed over these, with how to make them."""
+    if not isinstance(task, Task):
+        expected = "expected a task, such as rhumbline.prepare('a280.tsp')"
+        raise InputError(f"the task is {type(task).__name__}; {expected}")
+    if not isinstance(budget, Budget):
+        expected = "expected a budget, such as rhumbline.Budget(seconds=5)"
+        raise InputError(f"the budget is {type(budget).__name__}; {expected}")
 
 
 def prepare_strategy(strategy: PlainStrategy, task: Task) -> Strategy[Any]:

@@ -47,7 +47,8 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="TSPLIB (.tsp), VRPLIB (.vrp), job-shop files, datasets (.safetensors), folders.",
+        help="TSPLIB (.tsp), VRPLIB (.vrp), job-shop files, CSV, JSON, datasets (.safetensors), "
+        "folders; - is standard input.",
     ),
 ]
 Attempts = Annotated[
@@ -93,6 +94,12 @@ Vehicles = Annotated[
     int | None,
     typer.Option(
         min=1, metavar="K", help="At most K vehicles. [the file's VEHICLES, or any number]"
+    ),
+]
+Capacity = Annotated[
+    float | None,
+    typer.Option(
+        metavar="Q", help="Capacity of each vehicle. [the file's; CSV files need not have one]"
     ),
 ]
 Seed = Annotated[
@@ -157,6 +164,7 @@ def solve_command(
     settings: Settings = None,
     augment: Augment = 1,
     vehicles: Vehicles = None,
+    capacity: Capacity = None,
     seed: Seed = 0,
     device: Device = DeviceChoice.auto,
     engine: Engine = EngineChoice.auto,
@@ -206,6 +214,7 @@ def solve_command(
         )
         options = solve_request.FileOptions(
             vehicles=vehicles,
+            capacity=capacity,
             warm_starts=tuple(warm_start or ()),
             trace=trace,
         )
