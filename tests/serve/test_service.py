@@ -65,11 +65,12 @@ def test_a_poisonous_job_fails_alone(make_service) -> None:
     assert worker.batch == jobs
     worker.die()  # with all three: each is tried alone
     assert states(jobs) == ["queued"] * 3
+    worker.get_ready()
     for job in jobs:
-        worker.get_ready()
         assert worker.batch == [job]
         if job is jobs[1]:
             worker.die()
+            worker.get_ready()
         else:
             worker.solve_all()
     found = [service.find("me", job.id) for job in jobs]
