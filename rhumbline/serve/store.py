@@ -1,5 +1,6 @@
 """Jobs on disk: one SQLite database, in which everything finished survives a killed server."""
 
+import fcntl
 import json
 import sqlite3
 import threading
@@ -44,10 +45,10 @@ class JobStore:
         self.lock = threading.Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            self.lock_folder(folder)
             self.database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             self.database.execute("PRAGMA journal_mode=WAL")
             self.database.execute("PRAGMA synchronous=NORMAL")
-            self.lock_folder()
             version = self.database.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, FORMAT):
                 message = f"has format {version}, this version of rhumbline reads {FORMAT}"
@@ -57,9 +58,15 @@ class JobStore:
         except (OSError, sqlite3.Error) as error:
             raise InputError(f"{path}: cannot be used ({error}); choose another --data") from error
 
-    def lock_folder(self) -> None:
+    def lock_folder(self, folder: Path) -> None:
         """Refuse a second server on the same folder; the lock ends with the process."""
-        self.database.execute("PRAGMA busy_timeout=5000")
+        self.lock_file = (folder / "lock").open("a")
+        try:
+            fcntl.flock(self.lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.lock_file.close()
+            message = "another server uses this folder; stop it, or choose another --data"
+            raise InputError(f"{folder}: {message}") from error
 
     def insert(self, job: Job) -> None:
         """Store a new job."""
@@ -151,6 +158,7 @@ class JobStore:
         """Close the database."""
         with self.lock:
             self.database.close()
+            self.lock_file.close()
 
 
 def job_of_row(row: tuple[Any, ...]) -> Job:

@@ -28,6 +28,9 @@ def serve_command(
     workers: Annotated[
         int | None, typer.Option(min=1, max=256, help="Processes that solve. [cores, at least 2]")
     ] = None,
+    batch: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Jobs that are solved together at most.")
+    ] = 64,
     keep: Annotated[str, typer.Option(help="How long ended jobs are kept: 12h, 7d.")] = "7d",
 ) -> None:
     """Answer requests over HTTP: send instances, follow the search, fetch plans.
@@ -47,6 +50,7 @@ def serve_command(
             data=data,
             workers=workers or default_workers(),
             keep_seconds=duration(keep),
+            max_batch=batch,
         )
         tokens = read_tokens(token_file) if token_file else None
         address = Address(host, port)
