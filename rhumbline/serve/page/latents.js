@@ -6,6 +6,13 @@ import { drawPlan, edgesOf } from "./plans.js";
 
 const HIT = 10; // pixels
 
+// Returns the rank of each cost from 0 (cheapest) to 1: most costs differ little, a few very much.
+function rankShares(costs) {
+  const sorted = [...new Set(costs)].sort((a, b) => a - b);
+  const rank = new Map(sorted.map((cost, i) => [cost, i / (sorted.length - 1 || 1)]));
+  return costs.map((cost) => rank.get(cost));
+}
+
 export class LatentExplorer {
   constructor() {
     this.canvas = document.getElementById("latent-map");
@@ -17,7 +24,7 @@ export class LatentExplorer {
     }));
     this.canvas.addEventListener("mousemove", (event) => this.hover(this.nearest(event)));
     this.canvas.addEventListener("mouseleave", () => this.hover(null));
-    this.canvas.addEventListener("click", (event) => this.choose(this.nearest(event), event.shiftKey));
+    this.canvas.addEventListener("click", (event) => this.choose(this.nearest(event), event.shiftKey || this.fillsRight()));
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     this.clear();
   }
@@ -30,7 +37,7 @@ export class LatentExplorer {
     this.request = 0;
     for (const place of this.places) place.chosen = null;
     this.places[0].caption.textContent = "Choose a latent.";
-    this.places[1].caption.textContent = "Choose another with Shift, to compare.";
+    this.places[1].caption.textContent = "Choose another to compare.";
     this.draw();
   }
 
@@ -61,6 +68,10 @@ export class LatentExplorer {
     else this.status.textContent = `${tried.toLocaleString("en")} latents of ${dimensions} dimensions, seen along the two directions in which they vary most.`;
   }
 
+  fillsRight() {
+    return document.querySelector("input[name=place]:checked").value === "1";
+  }
+
   // Returns a function from the plane of the latents to pixels.
   scale(width, height) {
     const centres = this.data.centres.flatMap(({ mean }) => mean.map(Math.abs));
@@ -75,13 +86,12 @@ export class LatentExplorer {
     if (points.length) {
       const colours = theme();
       const { unit, place } = this.scale(width, height);
-      const costs = points.map((point) => point[2]).sort((a, b) => a - b);
-      const [low, high] = [costs[0], costs[Math.floor(0.9 * (costs.length - 1))]];
+      const shares = rankShares(points.map((point) => point[2]));
       const recent = Math.max(0, points.length - 48);
       points.forEach((point, i) => {
         const [x, y] = place(point);
         context.globalAlpha = i >= recent ? 1 : 0.45;
-        context.fillStyle = ramp((point[2] - low) / (high - low || 1), colours);
+        context.fillStyle = ramp(shares[i], colours);
         context.beginPath();
         context.arc(x, y, i >= recent ? 4 : 2.6, 0, 2 * Math.PI);
         context.fill();
@@ -179,7 +189,7 @@ export class LatentExplorer {
     if (event.key in moves) {
       const from = this.hovered ?? count - 1;
       this.hover((from + moves[event.key] + count) % count);
-    } else if (event.key === "Enter") this.choose(this.hovered, event.shiftKey);
+    } else if (event.key === "Enter") this.choose(this.hovered, event.shiftKey || this.fillsRight());
     else return;
     event.preventDefault();
   }

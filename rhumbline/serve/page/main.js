@@ -25,7 +25,7 @@ async function solve() {
   element("solve").disabled = true;
   try {
     const { id } = await api.submit({ ...input.readProblem(), ...options() });
-    await show(id);
+    show(id).catch(report);
   } catch (error) {
     report(error);
   } finally {
