@@ -29,6 +29,7 @@ class WorkerProcess:
         self.on_message = on_message
         self.on_death = on_death
         self.batch: Any = None  # what it works on; the service sets it
+        self.begun = 0.0  # when it was given its batch
         self.is_ready = False  # to be given work: batches form while a process starts
         self.is_closing = False
         self.start()
@@ -67,6 +68,10 @@ class WorkerProcess:
         if self.process.pid and self.process.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, STOP)
+
+    def kill(self) -> None:
+        """Kill a process that no longer answers; its death is then reported as any other."""
+        self.process.kill()
 
     def close(self) -> None:
         """End the process."""

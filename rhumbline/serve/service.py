@@ -23,6 +23,9 @@ from rhumbline.serve.worker import Message
 
 MAX_TRIES = 2  # in a batch, then alone
 STORE_INTERVAL = 0.5  # seconds between two writes of the best plan of a running job
+# A batch that takes longer than this factor and these seconds allow is stuck.
+STUCK_FACTOR = 1.5
+STUCK_SECONDS = 60.0
 DECODE_SECONDS = 30.0  # that a click on a latent may take
 
 
@@ -196,6 +199,7 @@ class Service:
             job.state = State.RUNNING
             self.store.update(job)
         worker.batch = batch
+        worker.begun = time.monotonic()
         self.totals.batches += 1
         self.totals.batched_jobs += len(batch)
         payload = [
@@ -332,6 +336,16 @@ class Service:
             with self.lock:
                 self.jobs[stored.id] = stored
         self.dispatch()
+
+    def kill_stuck_workers(self) -> None:
+        """Kill workers whose batch should have ended long ago; its jobs are tried again alone."""
+        now = time.monotonic()
+        with self.lock:
+            for worker in self.workers:
+                if worker.batch:
+                    seconds = max(job.seconds for job in worker.batch)
+                    if now - worker.begun > STUCK_FACTOR * seconds + STUCK_SECONDS:
+                        worker.kill()
 
     def delete_old(self) -> int:
         """Delete jobs that ended longer ago than they are kept."""

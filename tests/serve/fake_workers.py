@@ -15,6 +15,8 @@ class FakeWorker:
         self.is_ready = False
         self.received: list[tuple[str, Any]] = []
         self.stops = 0
+        self.kills = 0
+        self.begun = 0.0
         self.starts = 0
 
     def start(self) -> None:
@@ -26,6 +28,9 @@ class FakeWorker:
 
     def stop_batch(self) -> None:
         self.stops += 1
+
+    def kill(self) -> None:
+        self.kills += 1
 
     def close(self) -> None:
         pass

@@ -125,6 +125,20 @@ def test_a_restarted_service_has_all_results_and_goes_on_from_the_best_plans(mak
     assert second.find("me", running.id).best["cost"] == 9
 
 
+def test_a_worker_that_never_ends_is_killed(make_service, monkeypatch) -> None:
+    service = make_service(workers=1)
+    service.submit("me", square(seconds=2))
+    worker = service.workers[0]
+    worker.get_ready()
+    worker.begun = 100.0
+    monkeypatch.setattr("rhumbline.serve.service.time.monotonic", lambda: 100.0 + 60.0)
+    service.kill_stuck_workers()
+    assert worker.kills == 0
+    monkeypatch.setattr("rhumbline.serve.service.time.monotonic", lambda: 100.0 + 64.0)
+    service.kill_stuck_workers()
+    assert worker.kills == 1
+
+
 def test_an_idempotency_key_gives_the_same_job(make_service) -> None:
     service = make_service(workers=1)
     first = service.submit("me", square(), "key")

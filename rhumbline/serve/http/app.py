@@ -37,7 +37,7 @@ from rhumbline.serve.service import Refused, Service
 from rhumbline.serve.settings import ServiceSettings
 
 PAGE = Path(__file__).parents[1] / "page"
-CLEANING_INTERVAL = 600.0  # seconds between two looks for old jobs
+CLEANING_INTERVAL = 20.0  # seconds between two looks for old jobs and stuck workers
 MAX_LISTED = 200
 LONGEST_KEY = 200  # characters of an Idempotency-Key
 PARSERS = 2  # instances that are read at the same time; reading holds the interpreter
@@ -147,9 +147,10 @@ class Api:
         return FileResponse(PAGE / "index.html")
 
     async def clean(self) -> None:
-        """Delete old jobs from time to time."""
+        """Delete old jobs and kill stuck workers from time to time."""
         while True:
             await self.in_thread(self.service.delete_old)
+            await self.in_thread(self.service.kill_stuck_workers)
             await asyncio.sleep(CLEANING_INTERVAL)
 
 
