@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rhumbline.domains import DOMAINS
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten_repr
 from rhumbline.files import read_many
 from rhumbline.files.discovery import find_instance_files
 from rhumbline.files.standard_input import is_standard_input, standard_input_file
@@ -20,7 +20,7 @@ from rhumbline.problems import Instance
 from rhumbline.problems.cvrp import CVRPInstance, with_fleet
 from rhumbline.problems.cvrp.instance import check_array_demands
 from rhumbline.problems.decimals import scale_loads
-from rhumbline.problems.mappings import explain_keys, shorten
+from rhumbline.problems.mappings import explain_keys
 
 CVRP_ARRAYS = "vehicle routing is a tuple: depot, customers, demands, capacity"  # in messages
 
@@ -148,7 +148,7 @@ def instances_of_file(file: Path, capacity: int | float | None) -> list[Any]:
 def with_capacity(instance: Any, capacity: Any) -> CVRPInstance:
     """Return the instance with vehicles of this capacity, whatever its file says."""
     if isinstance(capacity, bool) or not isinstance(capacity, int | float | np.number):
-        raise InputError(f"capacity is {shorten(capacity)}, expected a number")
+        raise InputError(f"capacity is {shorten_repr(capacity)}, expected a number")
     if not isinstance(instance, CVRPInstance):
         found = f"this is '{instance.problem}'"
         wanted = "a capacity is for vehicle routing"
@@ -197,7 +197,7 @@ def table_of(source: Any, capacity: int | float | None) -> Table:
     for key in keys:
         name = column_name(key)
         if name in columns:
-            raise InputError(f"table: column {shorten(name)} is there twice, expected once")
+            raise InputError(f"table: column {shorten_repr(name)} is there twice, expected once")
         columns[name] = list(given[key])
     return Table("table", columns, capacity=capacity)
 

@@ -241,7 +241,7 @@ WRONG = {
 }
 # Calls of `stream`, by what is wrong with them.
 STREAMS = {
-    "'cmaes', 'a.tsp', 5": "the task is str; expected a task, such as rhumbline.prepare('a280.tsp')",
+    "'cmaes', 'a.tsp', 5": "the task is str; expected a task, such as rhumbline.prepare(",
     "'cmaes', task, 5": "the budget is int; expected a budget, such as rhumbline.Budget(seconds=5)",
     "'cmaess', task, budget": "'cmaess' is not known (did you mean 'cmaes'?)",
     "None, task, budget": "strategy is None; expected a name such as 'cmaes' or an object",

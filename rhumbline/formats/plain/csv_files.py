@@ -11,11 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten_repr
 from rhumbline.formats.best_known import read_best_known
 from rhumbline.formats.plain.node_table import WORDS, Table, as_number, instance_from_table
 from rhumbline.formats.sections import text_lines
-from rhumbline.problems.mappings import shorten
 
 COMMENT = re.compile(r"#\s*(capacity|vehicles|name)\s*[:=](.*)", re.IGNORECASE)
 SEPARATORS = (";", "\t", ",")  # a comma may be a decimal point, and so comes last
@@ -79,7 +78,9 @@ def read_header(path: Path, line: int, text: str, separator: str) -> list[str]:
         raise InputError.at(path, line, f"read numbers, {expected}")
     for name in names:
         if names.count(name) > 1:
-            raise InputError.at(path, line, f"column {shorten(name)} is there twice, expected once")
+            raise InputError.at(
+                path, line, f"column {shorten_repr(name)} is there twice, expected once"
+            )
     return names
 
 
@@ -89,7 +90,7 @@ def stated_vehicles(path: Path, comments: dict[str, str]) -> int | None:
         return None
     vehicles = as_number(comments["vehicles"])
     if not isinstance(vehicles, int) or vehicles < 1:
-        found = f"vehicles is {shorten(comments['vehicles'])}"
+        found = f"vehicles is {shorten_repr(comments['vehicles'])}"
         raise InputError.at(path, None, f"{found}, expected a whole number of 1 or more")
     return vehicles
 
