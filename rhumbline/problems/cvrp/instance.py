@@ -73,6 +73,10 @@ class CVRPInstance(MetricInstance):
         """Return an error that names this instance."""
         return InputError(f"{shorten(self.name)}: {message}")
 
+    def own_load(self, load: int) -> int | float:
+        """Return a load in the user's own unit, as a number."""
+        return load if self.load_factor == 1 else load / self.load_factor
+
     def show_load(self, load: int) -> str:
         """Return a load in the user's own unit."""
         return format_load(load, self.load_factor)
