@@ -203,6 +203,12 @@ def first_word(value: str | None) -> str:
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Return the lines of a file that are not blank, stripped, with their numbers."""
+    lines = decode_lines(path)
+    return ((line, stripped) for line, raw in enumerate(lines, 1) if (stripped := raw.strip()))
+
+
+def decode_lines(path: Path) -> list[str]:
+    """Return all lines of a text file, whatever ends them."""
     content = read_bytes(path, LIMITS.max_text_bytes)
     if b"\0" in content:
         message = "is a binary file (or UTF-16 text), expected text in UTF-8"
@@ -211,5 +217,4 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:  # old files have comments in Latin-1
         text = content.decode("latin-1")
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return ((line, stripped) for line, raw in enumerate(lines, 1) if (stripped := raw.strip()))
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")

@@ -27,7 +27,7 @@ from rhumbline.problems.jssp import jssp_from_arrays
 from rhumbline.problems.tsp import TSPInstance
 from rhumbline.training.config import read_recipe
 from tools.campaigns.damage import BINARY_DAMAGE, TEXT_DAMAGE, Damage, damage_file
-from tools.campaigns.plain_samples import CSV_FILES, LIBRARY_JSON, ROUTING_JSON, SOLOMON_FILE
+from tools.campaigns.plain_samples import CSV_FILES, LIBRARY_JSON, ROUTING_JSON
 
 ROOT = Path(__file__).parents[2]
 Pack = Callable[[bytes], bytes]
@@ -169,7 +169,7 @@ SHOP_JSON = (
 )
 SHORT_SHOP_JSON = b'{"durations": [[3, 2], [4]], "machines": [[1, 2], [2]]}\n'
 SCHEDULE_FILE = b"# shop\nMakespan 7\nJob 1: 0 4\nJob 2: 0 4\n"
-UNKNOWN_FILES = (TSP_FILE, VRP_FILE, SHOP_FILE, SOLOMON_FILE, *CSV_FILES)
+UNKNOWN_FILES = (TSP_FILE, VRP_FILE, SHOP_FILE, *CSV_FILES)
 BEST_KNOWN_FILE = b'{"square": 14, "other": {"optimum": null, "bounds": {"upper": 5, "lower": 4}}}'
 
 

@@ -32,15 +32,3 @@ LIBRARY_OBJECTS = (
     {"duration_matrix": [[3, 2], [2]], "machines_matrix": [[[0], [1]], [[1]]], "metadata": {}},
 )
 LIBRARY_JSON = tuple(json.dumps(facts).encode() for facts in LIBRARY_OBJECTS)
-
-SOLOMON_FILE = b"""C101
-
-VEHICLE
-NUMBER     CAPACITY
-  25         200
-
-CUSTOMER
-CUST NO.   XCOORD.   YCOORD.    DEMAND   READY TIME   DUE DATE   SERVICE TIME
-
-    0      40         50          0          0       1236          0
-"""
