@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rhumbline.domains import DOMAINS
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten_repr
 from rhumbline.files import read_many
 from rhumbline.files.discovery import find_instance_files
 from rhumbline.files.standard_input import is_standard_input, standard_input_file
@@ -20,7 +20,8 @@ from rhumbline.problems import Instance
 from rhumbline.problems.cvrp import CVRPInstance, with_fleet
 from rhumbline.problems.cvrp.instance import check_array_demands
 from rhumbline.problems.decimals import scale_loads
-from rhumbline.problems.mappings import explain_keys, shorten
+from rhumbline.problems.mappings import explain_keys
+from rhumbline.problems.metrics import MAX_NUMBER
 
 CVRP_ARRAYS = "vehicle routing is a tuple: depot, customers, demands, capacity"  # in messages
 
@@ -60,6 +61,8 @@ def instances_from(
     JSSP is a mapping with rows of "durations" and "machines", arrays or lists, and optionally
     a "name", a "machine_count" and the "first_machine".
     """
+    if capacity is not None:
+        check_capacity(capacity)
     instances = convert_source(tensors_to_arrays(source), capacity)
     if capacity is not None:
         instances = [with_capacity(instance, capacity) for instance in instances]
@@ -145,10 +148,19 @@ def instances_of_file(file: Path, capacity: int | float | None) -> list[Any]:
     return read_many(file)
 
 
+def check_capacity(capacity: Any) -> None:
+    """Raise unless a capacity is a finite number above 0."""
+    is_valid = False
+    if isinstance(capacity, int | float | np.number):
+        is_valid = 0 < capacity <= MAX_NUMBER
+    if isinstance(capacity, bool) or not is_valid:
+        found = f"capacity is {shorten_repr(capacity)}"
+        expected = f"expected a number above 0 and up to {MAX_NUMBER:g}"
+        raise InputError(f"{found}, {expected}")
+
+
 def with_capacity(instance: Any, capacity: Any) -> CVRPInstance:
     """Return the instance with vehicles of this capacity, whatever its file says."""
-    if isinstance(capacity, bool) or not isinstance(capacity, int | float | np.number):
-        raise InputError(f"capacity is {shorten(capacity)}, expected a number")
     if not isinstance(instance, CVRPInstance):
         found = f"this is '{instance.problem}'"
         wanted = "a capacity is for vehicle routing"
@@ -197,7 +209,7 @@ def table_of(source: Any, capacity: int | float | None) -> Table:
     for key in keys:
         name = column_name(key)
         if name in columns:
-            raise InputError(f"table: column {shorten(name)} is there twice, expected once")
+            raise InputError(f"table: column {shorten_repr(name)} is there twice, expected once")
         columns[name] = list(given[key])
     return Table("table", columns, capacity=capacity)
 

@@ -18,10 +18,11 @@ import torch
 from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
 from rhumbline.domains import DOMAINS, find_policy_family, plan_tools
-from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
+from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra, shorten
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
+from rhumbline.registry import suggest_known
 from rhumbline.search.after_search import AfterSearch, Improvement, run_warm_up, solve_task
 from rhumbline.search.driver import Budget, Progress, collect_solutions
 from rhumbline.search.solution import Solution
@@ -32,6 +33,7 @@ from rhumbline.search.strategies import (
     possible_defaults,
     strategy_class,
 )
+from rhumbline.search.strategies.greedy_sampling import Greedy
 from rhumbline.search.strategy import (
     PlainStrategy,
     Strategy,
@@ -41,6 +43,7 @@ from rhumbline.search.strategy import (
 )
 from rhumbline.search.task import Task, make_task
 
+DEVICE_NAMES = ("auto", "cpu", "cuda")
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 
 # Numbers in the largest tables of a group (distances, actions of a generation). This keeps the
@@ -94,6 +97,8 @@ class GroupRun:
     strategy_name: str
     strategy: Strategy[Any]
     policy: LoadedPolicy
+    budget: Budget
+    after: AfterSearch
 
 
 @dataclass(frozen=True)
@@ -183,26 +188,43 @@ def make_runs(
             name = given if isinstance(given, str) else type(given).__name__
             chosen = strategy
         policy = policies[task.problem.solves]
-        yield GroupRun(group.places, task, name, chosen, policy)
+        run = GroupRun(group.places, task, name, chosen, policy, request.budget, request.after)
+        yield one_attempt(run) if is_trivial(group) else run
+
+
+def is_trivial(group: "Group") -> bool:
+    """Return whether all plans of each instance cost the same, as for a single city."""
+    for instance in group.instances:
+        domain = DOMAINS.get(instance.problem)
+        if domain is None or not domain.is_trivial(instance):
+            return False
+    return True
+
+
+def one_attempt(run: GroupRun) -> GroupRun:
+    """Return the same run with one attempt and no phases after it, whatever the budget is."""
+    budget = Budget(attempts=1)
+    after = replace(run.after, polish=False, then=None)
+    return replace(run, strategy_name="greedy", strategy=Greedy(), budget=budget, after=after)
 
 
 def solve_runs(
     runs: Iterator[GroupRun], request: SolveRequest, listener: Listener
 ) -> Iterator[GroupResult]:
     """Yield the result of each group, until one is interrupted."""
-    after = request.after
-    if listener.hears_improvements:
-        after = replace(after, improved=listener.improved)
     for run in runs:
+        after = run.after
+        if listener.hears_improvements:
+            after = replace(after, improved=listener.improved)
         listener.group_started(run)
         start_time = time.monotonic()
         try:
             if request.warm_up:
-                warm_up_gpu(run, request.budget)
+                warm_up_gpu(run, run.budget)
             solutions, interrupted = solve_task(
                 run.strategy,
                 run.task,
-                request.budget,
+                run.budget,
                 listener.progress,
                 after,
                 warm_starts_of(run, request),
@@ -216,7 +238,7 @@ def solve_runs(
         if not (solutions or interrupted):
             raise Infeasible("the search ended without a plan")
         if not interrupted:
-            note_early_end(result, request.budget, listener)
+            note_early_end(result, run.budget, listener)
         yield result
         if interrupted:
             return
@@ -260,8 +282,10 @@ def budget_or_default(attempts: int | None, seconds: int | float | None) -> Budg
 
 def find_device(name: str) -> torch.device:
     """Return the device a user means; `auto` is a GPU if there is one."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device '{name}' is not known; use auto, cpu or cuda")
+    if name not in DEVICE_NAMES:
+        raise InputError(
+            f"device '{shorten(name)}' is not known{suggest_known(name, DEVICE_NAMES)}"
+        )
     if name == "cpu":
         return torch.device("cpu")
     has_gpu = torch.cuda.is_available()

@@ -9,9 +9,10 @@ from typing import TextIO
 
 import typer
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
 from rhumbline.improvers import SOLVER_NAMES
 from rhumbline.pipeline import WrongSettings, first_strategy_accepting
+from rhumbline.registry import suggest_known
 from rhumbline.search.after_search import Improvement
 from rhumbline.search.strategies import all_defaults, build_strategy, strategy_class
 
@@ -31,7 +32,7 @@ def check_after_search(then: str | None, seconds: float | None) -> None:
     if then is None:
         return
     if then not in SOLVER_NAMES:
-        message = f"'{then}' is not known; known: {', '.join(SOLVER_NAMES)}"
+        message = f"'{shorten(then)}' is not known{suggest_known(then, SOLVER_NAMES)}"
         raise typer.BadParameter(message, param_hint="--then")
     if seconds is None:
         message = "it takes the second half of the --seconds, so give them"

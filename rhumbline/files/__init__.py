@@ -7,7 +7,7 @@ from typing import Any
 
 from rhumbline.domain import FileFormats, Reader
 from rhumbline.domains import DOMAINS
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
 from rhumbline.formats.dataset import load_tensors, tensor_names
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import read_type
@@ -84,7 +84,7 @@ def reader_of_content(path: Path) -> Reader:
     """Return the reader for a file of an unknown suffix."""
     if path.is_fifo():  # it can be read only once
         known = ", ".join(reader_suffixes())
-        advice = f"save it under a name that ends in {known}"
+        advice = f"save it under a name that ends in {known}, or pipe it to -"
         raise InputError.at(path, None, f"is a pipe, expected a file; {advice}")
     for formats in all_formats():
         for fits, reader in formats.readers_by_content:
@@ -115,7 +115,7 @@ def read_dataset(path: Path) -> list[Any]:
     fitting = [dataset for dataset in datasets if dataset.tensors <= names]
     if not fitting:
         load_tensors(path)  # says what is wrong with the file
-        found = ", ".join(sorted(names))
+        found = shorten(", ".join(sorted(names)))
         raise InputError.at(path, None, f"is no dataset of a known problem; it has {found}")
     best = max(fitting, key=lambda dataset: len(dataset.tensors))
     return best.load(path)

@@ -8,21 +8,12 @@ import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from rhumbline.errors import InputError, RhumbError
 from rhumbline.files import DATASET_SUFFIX
+from rhumbline.formats.safe_io import LIMITS, read_stream
 
-
-@dataclass(frozen=True)
-class InputLimits:
-    """What is read at most."""
-
-    max_bytes: int = 256 << 20  # a text file of the largest supported instance has a few MB
-
-
-LIMITS = InputLimits()
 DASH = "-"
 WORDS = "standard input"
 
@@ -55,12 +46,9 @@ def read_standard_input() -> bytes:
         waiting = f"note: reading an instance from {WORDS}; end it with Ctrl-D"
         print(waiting, file=sys.stderr, flush=True)
     try:
-        content: bytes = stream.read(LIMITS.max_bytes + 1)
+        content = read_stream(stream, WORDS, LIMITS.max_text_bytes)
     except (OSError, ValueError) as error:
         raise InputError(f"{WORDS}: cannot be read: {error}") from error
-    if len(content) > LIMITS.max_bytes:
-        limit = f"more than {LIMITS.max_bytes >> 20} MB"
-        raise InputError(f"{WORDS}: has {limit}, expected a single instance")
     if not content.strip():
         raise InputError(f"{WORDS}: is empty, expected an instance (it can be read only once)")
     return content

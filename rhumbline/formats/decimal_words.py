@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from rhumbline.formats.sections import Sections, quote
+from rhumbline.errors import quote
+from rhumbline.formats.sections import Sections
 from rhumbline.problems.decimals import LIMITS, advise_scaling, common_factor
 
 DECIMAL = re.compile(r"[0-9]{1,15}\.[0-9]{0,30}|\.[0-9]{1,30}")

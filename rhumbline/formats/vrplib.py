@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from rhumbline.errors import Infeasible
+from rhumbline.errors import Infeasible, quote, shorten
 from rhumbline.formats.best_known import read_best_known
 from rhumbline.formats.coordinates import (
     read_coordinates,
@@ -17,7 +17,7 @@ from rhumbline.formats.coordinates import (
 )
 from rhumbline.formats.decimal_words import load_factor, parse_load
 from rhumbline.formats.safe_io import write_text
-from rhumbline.formats.sections import KEYWORD, Sections, quote, read_sections, text_lines
+from rhumbline.formats.sections import KEYWORD, Sections, read_sections, text_lines
 from rhumbline.formats.unsupported.solomon import is_solomon, refuse_solomon
 from rhumbline.problems.cvrp.instance import LIMITS, CVRPInstance, Routes, min_vehicles
 from rhumbline.problems.cvrp.rules import CVRP
@@ -35,7 +35,10 @@ VRPLIB_METRICS: dict[str, Metric] = {
 
 @dataclass(frozen=True)
 class RoutingGrammar:
-    """The sections of instance files and the lines of solution files."""
+    """The sections of instance files and the lines of solution files.
+
+    Repetitions are possessive (`*+`), so that a line of spaces takes linear time.
+    """
 
     sections: tuple[str, ...] = (
         "NODE_COORD_SECTION",
@@ -44,8 +47,8 @@ class RoutingGrammar:
         "DEMAND_SECTION",
         "DEPOT_SECTION",
     )
-    route_line: re.Pattern[str] = re.compile(r"route\s*#?\s*\d*\s*:(.*)", re.IGNORECASE)
-    cost_line: re.Pattern[str] = re.compile(r"cost\s*:?\s+(\S+)", re.IGNORECASE)
+    route_line: re.Pattern[str] = re.compile(r"route\s*+#?\s*+\d*+\s*+:(.*)", re.IGNORECASE)
+    cost_line: re.Pattern[str] = re.compile(r"cost(?:\s*+:)?+\s++(\S++)", re.IGNORECASE)
     cost_tolerance: float = 0.01  # share of a cost that scales and rounding rules may change
 
 
@@ -67,7 +70,7 @@ def read_vrp(path: Path) -> CVRPInstance:
     The depot becomes node 0. The others keep the order of the file (of the matrix, if there is
     one), so that customer k is the k-th of them, as in CVRPLIB's solutions.
     """
-    if not path.is_fifo() and is_solomon(path):  # a pipe can be read only once
+    if is_solomon(path):
         refuse_solomon(path)
     file = read_sections(path, VRPLIB.sections)
     file.check_type("CVRP", "rhumb reads files of capacitated vehicle routing here")
@@ -155,7 +158,7 @@ def explain_demand_count(file: Sections, size: int) -> str:
     for _, words in file.rows.get("NODE_COORD_SECTION", ()):
         node = words[0]
         if node not in with_demand:
-            return f"{message}; node {node[:40]} has none"
+            return f"{message}; node {shorten(node)} has none"
     return message
 
 
@@ -287,7 +290,7 @@ def check_stated_cost(
     tolerance = VRPLIB.cost_tolerance * cost
     if difference > tolerance + rounding:
         said = f"the cost is said to be {stated:,g}"
-        found = f"in {instance.name} these routes cost {cost:,g}"
+        found = f"in {shorten(instance.name)} these routes cost {cost:,g}"
         advice = "is this the solution of another instance? If not, take out this line"
         raise file.violation(line, f"{said}, {found}; {advice}")
 
@@ -300,7 +303,7 @@ def read_route(
     for customer in route:
         if not 1 <= customer < instance.size:
             expected = f"expected 1 to {instance.size - 1}"
-            found = f"customer {customer} is not in {instance.name}, {expected}"
+            found = f"customer {customer} is not in {shorten(instance.name)}, {expected}"
             raise file.violation(line, f"{found}; is this the solution of another instance?")
         if customer in seen:
             first = f"first on line {seen[customer]}"
@@ -309,8 +312,10 @@ def read_route(
     load = sum(instance.demands[customer] for customer in route)
     capacity = instance.capacity
     if load > capacity:
-        limit = f"the capacity of {instance.name} is {instance.show_load(capacity)}"
-        raise file.violation(line, f"the route carries {instance.show_load(load)}, {limit}")
+        found = f"the route carries {instance.show_load(load)}"
+        limit = f"the capacity of {shorten(instance.name)} is"
+        shown = instance.show_load(capacity)
+        raise file.violation(line, f"{found}, {limit} {shown}")
     return route
 
 

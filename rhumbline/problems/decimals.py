@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def refuse_loads(name: str, numbers: Sequence[Any]) -> NoReturn:
 def format_load(load: int, factor: int) -> str:
     """Return a load in the user's own unit."""
     if factor == 1:
-        return str(load)
+        return shorten(load)
     return f"{load / factor:.10g}"
 
 

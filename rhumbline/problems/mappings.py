@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten_repr
 from rhumbline.problems.metrics import MAX_NUMBER
 from rhumbline.problems.tsp.instance import tsp_from_matrix
 from rhumbline.registry import did_you_mean
-
-MAX_SHOWN = 40  # characters of a user's text in a message
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def explain_keys(facts: Mapping[str, Any], forms: Iterable[MappingForm]) -> str:
     for key in unknown:
         guess = did_you_mean(key, known)
         guesses += guess
-        problems.append(f"{shorten(key)} is not known{guess}")
+        problems.append(f"{shorten_repr(key)} is not known{guess}")
     absent = [f"'{key}'" for key in form.needed if key not in facts]
     missing = [key for key in absent if key not in guesses]
     if missing:
@@ -74,7 +72,7 @@ def name_from(facts: Mapping[str, Any], default: str) -> str:
     """Return the name of a mapping, which must be a text."""
     name = facts.get("name", default)
     if not isinstance(name, str):
-        raise InputError(f"{default}: 'name' is {shorten(name)}, expected a text")
+        raise InputError(f"{default}: 'name' is {shorten_repr(name)}, expected a text")
     return name or default
 
 
@@ -86,7 +84,9 @@ def best_known_from(facts: Mapping[str, Any], name: str) -> float | None:
     is_number = isinstance(cost, int | float | np.number) and not isinstance(cost, bool)
     if is_number and 0 <= cost < 1e18:
         return float(cost)
-    raise InputError(f"{name}: 'best_known' is {shorten(cost)}, expected a number of 0 or more")
+    raise InputError(
+        f"{name}: 'best_known' is {shorten_repr(cost)}, expected a number of 0 or more"
+    )
 
 
 def number_table(value: Any, key: str, name: str) -> np.ndarray:
@@ -113,8 +113,3 @@ def distance_matrix(value: Any, key: str, name: str) -> np.ndarray:
     matrix = tsp_from_matrix(table, name).matrix
     assert matrix is not None
     return matrix
-
-
-def shorten(value: Any) -> str:
-    """Return the beginning of a value as Python shows it, for messages."""
-    return repr(value)[:MAX_SHOWN]

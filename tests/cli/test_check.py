@@ -119,6 +119,7 @@ def test_limits_of_options(rhumb: Callable[..., Any], tmp_path: Path) -> None:
         ((HARBOUR,), "there is no plan in"),
         ((TOUR,), "there is no instance in"),
         ((HARBOUR, "nosuch.tour"), "nosuch.tour: there is no such file"),
+        ((HARBOUR, "nosuch.txt"), "nosuch.txt: there is no such file"),
         (("nosuch.tsp", TOUR), "nosuch.tsp: there is no such file"),
         ((HARBOUR, EXAMPLES / "bakery80.best.sol"), "holds a plan for cvrp, but harbour100 is"),
         ((HARBOUR, EXAMPLES / "optima.json"), "optima.json"),

@@ -14,6 +14,7 @@ from rhumbline.cli.app import app
 from rhumbline.errors import InputError
 from rhumbline.files import standard_input
 from rhumbline.formats.dataset import write_arrays
+from rhumbline.formats.safe_io import ReadLimits
 from rhumbline.inputs import instances_from
 
 TSP = "NAME : a280\nTYPE : TSP\nDIMENSION : 2\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n"
@@ -77,9 +78,9 @@ def test_bad_input(monkeypatch: pytest.MonkeyPatch, text: str, words: str) -> No
 
 def test_limits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A stream without end is not read on; a terminal is told what is awaited."""
-    monkeypatch.setattr(standard_input, "LIMITS", standard_input.InputLimits(max_bytes=1 << 20))
+    monkeypatch.setattr(standard_input, "LIMITS", ReadLimits(max_text_bytes=1 << 20))
     pipe(monkeypatch, b"x" * (2 << 20))
-    with pytest.raises(InputError, match="standard input: has more than 1 MB"):
+    with pytest.raises(InputError, match="standard input: is larger than 1 MiB, the limit"):
         instances_from("-")
     assert not capsys.readouterr().err
     pipe(monkeypatch, b"x,y\n0,0\n1,1\n", terminal=True)

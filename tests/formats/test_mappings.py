@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rhumbline.errors import InputError
+from rhumbline.errors import Infeasible, InputError
 from rhumbline.files import read
 from rhumbline.files.discovery import find_instance_files
 from rhumbline.inputs import instances_from
+from rhumbline.problems.cvrp import Routes
 
 PLACES = [[0, 0], [3, 4], [6, 8]]
 LENGTHS = [[0, 5, 10], [5, 0, 5], [10, 5, 0]]
@@ -199,3 +200,14 @@ def test_scaled_loads_are_exact(demands: list[int], digits: int, kind) -> None:
     scale = unit // instance.load_factor
     assert [demand * scale for demand in instance.demands[1:]] == demands
     assert instance.capacity * scale == capacity
+
+
+def test_loads_in_results_are_those_of_the_user() -> None:
+    """Routes carry loads in the unit that the user gave, not in the one that is counted in."""
+    (instance,) = instances_from(ROUTES[0])
+    assert Routes(((2, 1),)).route_facts(instance) == {
+        "capacity": 7.5,
+        "routes": [{"customers": [2, 1], "load": 6.5, "length": 20.0}],
+    }
+    with pytest.raises(Infeasible, match=r"route 1 carries 6\.5, the capacity is 6$"):
+        Routes(((2, 1),)).check(instances_from({**ROUTES[0], "vehicles": 2}, capacity=6)[0])

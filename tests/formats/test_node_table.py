@@ -46,6 +46,7 @@ def csv(folder: Path, text: str, name: str = "places.csv") -> Path:
         "Y;X\n0;0\n4;3\n4;0\n",
         "# a comment\nX\tname\tY\n0\ta\t0\n3\tb\t4,0\n\n0,0\tc\t4\n",
         '"x","y"\n"0","0"\n3.0,4\n# between\n0,4',
+        "x\ty\tnote\n0\t0\t\n3\t4\t\n0\t4\tlast\n",
         "\ufeffx, y\r\n0, 0\r\n 3, 4\r\n0, 4\r\n",
     ],
 )

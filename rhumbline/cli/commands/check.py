@@ -93,7 +93,7 @@ def check_given_plans(paths: Sequence[Path], limits: Limits, as_json: bool) -> i
 
 def sort_files(paths: Sequence[Path], stack: ExitStack) -> CheckFiles:
     """Return which files hold instances and which hold plans, those of folders included."""
-    from rhumbline.files.discovery import find_instance_files
+    from rhumbline.files.discovery import find_instance_files, has_wildcard
     from rhumbline.files.standard_input import WORDS, is_standard_input, standard_input_file
 
     files = CheckFiles()
@@ -109,6 +109,9 @@ def sort_files(paths: Sequence[Path], stack: ExitStack) -> CheckFiles:
                 files.instances += find_instance_files(path)
         elif holds_plans(path):
             files.plans.append(path)
+        elif not path.exists() and not has_wildcard(str(path)):
+            message = "there is no such file; check the name and the folder"
+            raise InputError.at(path, None, message)
         else:
             files.instances += find_instance_files(path)
     for kind, there in (("instance", files.instances), ("plan", files.plans)):

@@ -7,15 +7,15 @@ comma may be a decimal point. Lines that begin with '#' are comments, and `# cap
 
 import csv
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten_repr
 from rhumbline.formats.best_known import read_best_known
 from rhumbline.formats.plain.node_table import WORDS, Table, as_number, instance_from_table
-from rhumbline.formats.sections import text_lines
-from rhumbline.problems.mappings import shorten
+from rhumbline.formats.sections import decode_lines
 
 COMMENT = re.compile(r"#\s*(capacity|vehicles|name)\s*[:=](.*)", re.IGNORECASE)
 SEPARATORS = (";", "\t", ",")  # a comma may be a decimal point, and so comes last
@@ -29,7 +29,7 @@ def read_csv(path: Path, capacity: int | float | None = None) -> Any:
 
 def is_csv(path: Path) -> bool:
     """Return whether the first line of a file names the columns of a table of places."""
-    for _, text in text_lines(path):
+    for _, text in table_lines(path):
         if text.startswith("#"):
             continue
         names = {name.strip().lower() for name in split_cells(text, find_separator(text)) or ()}
@@ -44,7 +44,7 @@ def read_table(path: Path, capacity: int | float | None) -> Table:
     rows: list[list[str]] = []
     lines: list[int] = []
     separator = ","
-    for line, text in text_lines(path):
+    for line, text in table_lines(path):
         if text.startswith("#"):
             if stated := COMMENT.match(text):
                 comments[stated[1].lower()] = stated[2].strip()
@@ -71,6 +71,16 @@ def read_table(path: Path, capacity: int | float | None) -> Table:
     )
 
 
+def table_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file that are not blank, with their numbers.
+
+    Their ends are kept: a tab there separates an empty cell.
+    """
+    for line, text in enumerate(decode_lines(path), 1):
+        if text.strip():
+            yield line, text
+
+
 def read_header(path: Path, line: int, text: str, separator: str) -> list[str]:
     """Return the names of the columns in lower case."""
     names = [name.strip().lower() for name in split_cells(text, separator) or ()]
@@ -79,7 +89,9 @@ def read_header(path: Path, line: int, text: str, separator: str) -> list[str]:
         raise InputError.at(path, line, f"read numbers, {expected}")
     for name in names:
         if names.count(name) > 1:
-            raise InputError.at(path, line, f"column {shorten(name)} is there twice, expected once")
+            raise InputError.at(
+                path, line, f"column {shorten_repr(name)} is there twice, expected once"
+            )
     return names
 
 
@@ -89,7 +101,7 @@ def stated_vehicles(path: Path, comments: dict[str, str]) -> int | None:
         return None
     vehicles = as_number(comments["vehicles"])
     if not isinstance(vehicles, int) or vehicles < 1:
-        found = f"vehicles is {shorten(comments['vehicles'])}"
+        found = f"vehicles is {shorten_repr(comments['vehicles'])}"
         raise InputError.at(path, None, f"{found}, expected a whole number of 1 or more")
     return vehicles
 

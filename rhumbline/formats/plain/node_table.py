@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rhumbline.errors import InputError, note_once
+from rhumbline.errors import InputError, note_once, shorten_repr
 from rhumbline.problems.cvrp.instance import CVRPInstance, cvrp_from_arrays
-from rhumbline.problems.mappings import shorten
 from rhumbline.problems.metrics import MAX_NUMBER
 from rhumbline.problems.tsp.instance import TSPInstance, tsp_from_array
 from rhumbline.registry import did_you_mean
@@ -73,7 +72,7 @@ class Table:
         """Return a value as a finite number."""
         value = as_number(cell)
         if value is None:
-            found = f"{what} is empty" if is_blank(cell) else f"{what} is {shorten(cell)}"
+            found = f"{what} is empty" if is_blank(cell) else f"{what} is {shorten_repr(cell)}"
             raise self.error(row, f"{found}, expected a number of size up to {MAX_NUMBER:g}")
         return value
 
@@ -101,7 +100,7 @@ def check_columns(table: Table) -> None:
         found = f"{' and '.join(degrees)} are degrees, between which straight lines mislead"
         advice = "project them to x and y in metres or kilometres, or give a matrix of distances"
         raise table.error(None, f"{found}; {advice}")
-    shown = ", ".join(shorten(column) for column in columns[:6])
+    shown = ", ".join(shorten_repr(column) for column in columns[:6])
     if missing:
         expected = "expected x and y, and demand for CVRP"
         raise table.error(None, f"column {missing[0]} is missing; there are {shown}; {expected}")
@@ -112,7 +111,7 @@ def check_columns(table: Table) -> None:
         absent = [word for word in WORDS.guarded if word not in columns]
         if guess := did_you_mean(column, absent):
             advice = "rename or remove it"
-            raise table.error(None, f"column {shorten(column)} is not known{guess}; {advice}")
+            raise table.error(None, f"column {shorten_repr(column)} is not known{guess}; {advice}")
     if "demand" not in columns:
         given = [word for word in ("depot", "capacity") if word in columns]
         if given or table.capacity is not None:
@@ -120,7 +119,7 @@ def check_columns(table: Table) -> None:
             raise table.error(None, f"has a {what} but no column demand, which CVRP needs")
     if unused:
         place = table.path or table.name
-        note_once(f"{place}: columns that are not used: {', '.join(map(shorten, unused[:6]))}")
+        note_once(f"{place}: columns that are not used: {', '.join(map(shorten_repr, unused[:6]))}")
 
 
 def tsp_from_table(table: Table, xy: np.ndarray) -> TSPInstance:
@@ -143,7 +142,7 @@ def cvrp_from_table(table: Table, xy: np.ndarray) -> CVRPInstance:
     cell = table.columns["demand"][depot]
     if not is_blank(cell) and table.parse(cell, "demand", depot) != 0:
         advice = "expected 0 or nothing; the depot is the first row or marked in a column depot"
-        raise table.error(depot, f"the depot demands {shorten(cell)}, {advice}")
+        raise table.error(depot, f"the depot demands {shorten_repr(cell)}, {advice}")
     for row, demand in zip(others, demands, strict=True):
         if demand < 0:
             raise table.error(row, f"demand is {demand}, expected a number of 0 or more")
@@ -170,7 +169,7 @@ def depot_row(table: Table) -> int:
             marked.append(row)
         elif cell is not None and word not in WORDS.no:
             raise table.error(
-                row, f"depot is {shorten(cell)}, expected 1 in one row and 0 or nothing"
+                row, f"depot is {shorten_repr(cell)}, expected 1 in one row and 0 or nothing"
             )
     if len(marked) != 1:
         row = marked[1] if marked else None

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from rhumbline.errors import InputError
 from rhumbline.formats.best_known import read_best_known
-from rhumbline.formats.safe_io import read_bytes
+from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.problems.cvrp.python_inputs import CVRP_FORMS, cvrp_from_facts
 from rhumbline.problems.jssp.python_inputs import JSSP_FORMS
 from rhumbline.problems.mappings import explain_keys, find_form
@@ -63,7 +63,7 @@ def has_keys_of(path: Path, forms: Any) -> bool:
 def load_json_object(path: Path) -> Mapping[str, Any]:
     """Read the JSON object of a file."""
     try:
-        facts = json.loads(read_bytes(path))
+        facts = json.loads(read_bytes(path, LIMITS.max_text_bytes))
     except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, a huge number, deep nesting
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
         raise InputError.at(path, line, f"is not JSON ({error}); correct it") from error

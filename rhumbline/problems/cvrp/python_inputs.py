@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten_repr
 from rhumbline.problems.cvrp.instance import (
     LIMITS,
     CVRPInstance,
@@ -21,7 +21,6 @@ from rhumbline.problems.mappings import (
     find_form,
     name_from,
     number_table,
-    shorten,
 )
 
 OPTIONAL = ("vehicles", "name", "best_known")
@@ -134,7 +133,7 @@ def capacity_from(facts: Mapping[str, Any], name: str) -> Any:
     capacity = facts["capacity"]
     is_number = isinstance(capacity, int | float | np.number | np.ndarray)
     if not is_number or isinstance(capacity, bool):
-        raise InputError(f"{name}: the capacity is {shorten(capacity)}, expected a number")
+        raise InputError(f"{name}: the capacity is {shorten_repr(capacity)}, expected a number")
     return capacity
 
 
@@ -146,5 +145,5 @@ def vehicles_from(facts: Mapping[str, Any], name: str) -> int | None:
     is_whole = isinstance(vehicles, int | np.integer) and not isinstance(vehicles, bool)
     if is_whole and vehicles > 0:
         return int(vehicles)
-    found = f"'vehicles' is {shorten(vehicles)}"
+    found = f"'vehicles' is {shorten_repr(vehicles)}"
     raise InputError(f"{name}: {found}, expected a whole number of 1 or more")

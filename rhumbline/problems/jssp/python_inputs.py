@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten_repr
 from rhumbline.problems.decimals import advise_scaling
 from rhumbline.problems.jssp.instance import JSSPInstance, jssp_from_arrays
 from rhumbline.problems.jssp.job_shop_lib import LIBRARY_FORM, from_library
@@ -35,7 +35,7 @@ def jssp_from_python(source: Any) -> list[JSSPInstance] | None:
     for key in ("machine_count", "first_machine"):
         value = facts.get(key)
         if isinstance(value, bool) or not isinstance(value, int | None):
-            raise InputError(f"{key} is {value!r}, expected a whole number")
+            raise InputError(f"{key} is {shorten_repr(value)}, expected a whole number")
         numbers[key] = value
     name = name_from(facts, "arrays")
     durations = facts["durations"]
