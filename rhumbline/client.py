@@ -105,7 +105,9 @@ class Client:
 
     def plan(self, job_id: str) -> str:
         """Return the best plan of a job as a file: .tour, .sol or .sched."""
-        return self.fetch("GET", f"/v1/jobs/{quote(job_id)}/plan", None, {}).decode()
+        path = f"/v1/jobs/{quote(job_id)}/plan"
+        content = self.fetch("GET", path, None, {})
+        return content.decode()
 
     def ask(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None

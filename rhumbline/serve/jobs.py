@@ -12,7 +12,7 @@ from typing import Any
 from rhumbline.serve.latent_log import LatentLog
 
 
-class State(StrEnum):
+class JobState(StrEnum):
     """Where a job stands; the last three are final."""
 
     QUEUED = "queued"
@@ -24,7 +24,7 @@ class State(StrEnum):
     @property
     def is_final(self) -> bool:
         """Whether nothing follows."""
-        return self in (State.DONE, State.INTERRUPTED, State.FAILED)
+        return self in (JobState.DONE, JobState.INTERRUPTED, JobState.FAILED)
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Job:
     size: int
     batch_key: tuple[Any, ...]  # jobs with equal keys are solved together
     seconds: float
-    state: State = State.QUEUED
+    state: JobState = JobState.QUEUED
     created: float = field(default_factory=time.time)
     started: float | None = None
     ended: float | None = None
@@ -84,7 +84,7 @@ class Job:
         }
 
     def notify(self) -> None:
-        """Tell everybody who follows the job that something has changed."""
+        """Wake all coroutines that follow the job."""
         for listener in tuple(self.listeners):
             listener()
 

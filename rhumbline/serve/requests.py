@@ -133,7 +133,7 @@ def instance_from_text(fields: dict[str, Any]) -> Any:
     return instance
 
 
-def batch_length(instance: Any, settings: ServiceSettings) -> int:
+def max_batch_length(instance: Any, settings: ServiceSettings) -> int:
     """Return how many instances of this size are solved together at most."""
     return min(settings.max_batch, max_group_length(instance.size, copies=1))
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rhumbline.errors import InputError, RhumbError
-from rhumbline.serve.jobs import Job, State, new_id
+from rhumbline.serve.jobs import Job, JobState, new_id
 from rhumbline.serve.latent_log import LatentLog
 from rhumbline.serve.pool import WorkerProcess, threads_per_worker
-from rhumbline.serve.requests import batch_length, make_instance, parse_request
+from rhumbline.serve.requests import max_batch_length, make_instance, parse_request
 from rhumbline.serve.settings import ServiceSettings
 from rhumbline.serve.store import JobStore, cutoff
 from rhumbline.serve.worker import Message
@@ -59,7 +59,7 @@ class Service:
         self.jobs: dict[str, Job] = {}  # that wait or run, in order of arrival
         self.totals = Totals()
         self.stored_at: dict[str, float] = {}
-        self.decoder: Decoder | None = None
+        self.decoder: LatentDecoder | None = None
         self.is_closing = False
         threads = threads_per_worker(settings.workers)
         self.workers = [
@@ -93,7 +93,7 @@ class Service:
             idempotency_key=key,
             latents=LatentLog() if request.latents else None,
         )
-        job.batch_limit = batch_length(instance, self.settings)
+        job.batch_limit = max_batch_length(instance, self.settings)
         with self.lock:
             self.check_room(client)
             self.store.insert(job)
@@ -103,13 +103,15 @@ class Service:
 
     def check_room(self, client: str) -> None:
         """Refuse a job that would be one too many."""
-        settings = self.settings
-        if len(self.jobs) >= settings.max_queued:
-            raise Refused(429, f"{settings.max_queued:,} jobs are waiting; try again later")
-        own = sum(job.client == client for job in self.jobs.values())
-        if own >= settings.max_queued_per_client:
-            limit = f"{settings.max_queued_per_client:,} at a time"
-            raise Refused(429, f"you have {own:,} jobs waiting or running; {limit} are allowed")
+        limit = self.settings.max_queued
+        if len(self.jobs) >= limit:
+            raise Refused(429, f"{limit:,} jobs are waiting; try again later")
+        own_limit = self.settings.max_queued_per_client
+        clients = [job.client for job in self.jobs.values()]
+        own = clients.count(client)
+        if own >= own_limit:
+            found = f"you have {own:,} jobs waiting or running"
+            raise Refused(429, f"{found}; {own_limit:,} at a time are allowed")
 
     def find(self, client: str, job_id: str) -> Job | None:
         """Return a job of a client, alive or stored."""
@@ -134,7 +136,7 @@ class Service:
             if job.state.is_final:
                 return
             worker = self.worker_of(job)
-            self.end(job, State.INTERRUPTED)
+            self.end(job, JobState.INTERRUPTED)
             if worker and all(other.state.is_final for other in worker.batch):
                 worker.stop_batch()
 
@@ -142,7 +144,7 @@ class Service:
         """Return the plan that the policy builds at one latent."""
         with self.lock:
             if self.decoder is None:
-                self.decoder = Decoder(self.settings)
+                self.decoder = LatentDecoder(self.settings)
         return self.decoder.decode(job.body, latent)
 
     # --- what runs next
@@ -163,7 +165,7 @@ class Service:
         """Return the oldest waiting job that may run, with all that can be solved with it."""
         may_be_long = self.room_for_long_jobs()
         for job in self.jobs.values():
-            if job.state is not State.QUEUED:
+            if job.state is not JobState.QUEUED:
                 continue
             if self.is_long(job) and not may_be_long:
                 continue
@@ -172,9 +174,12 @@ class Service:
 
     def room_for_long_jobs(self) -> bool:
         """Return whether a worker would be left for short jobs."""
-        running = [worker.batch for worker in self.workers if worker.batch]
-        long_ones = sum(any(map(self.is_long, batch)) for batch in running)
-        return len(self.workers) == 1 or long_ones < len(self.workers) - 1
+        count = len(self.workers)
+        long_batches = 0
+        for worker in self.workers:
+            batch: list[Job] = worker.batch or []
+            long_batches += any(self.is_long(job) for job in batch)
+        return count == 1 or long_batches < count - 1
 
     def is_long(self, job: Job) -> bool:
         """Return whether a job takes longer than a short one should have to wait."""
@@ -185,7 +190,7 @@ class Service:
         alike = [
             other
             for other in self.jobs.values()
-            if other.state is State.QUEUED
+            if other.state is JobState.QUEUED
             and other.batch_key == job.batch_key
             and not other.must_be_alone
         ]
@@ -196,7 +201,7 @@ class Service:
         for job in batch:
             job.tries += 1
             job.batch_size = len(batch)
-            job.state = State.RUNNING
+            job.state = JobState.RUNNING
             self.store.update(job)
         worker.batch = batch
         worker.begun = time.monotonic()
@@ -209,7 +214,10 @@ class Service:
 
     def worker_of(self, job: Job) -> WorkerProcess | None:
         """Return the worker that has a job in its batch."""
-        return next((w for w in self.workers if w.batch and job in w.batch), None)
+        for worker in self.workers:
+            if worker.batch and job in worker.batch:
+                return worker
+        return None
 
     # --- what workers say
 
@@ -267,9 +275,9 @@ class Service:
         if job.best is None or facts["cost"] <= job.best["cost"]:
             job.best = facts
             job.best_number += 1
-        self.end(job, State.INTERRUPTED if interrupted else State.DONE)
+        self.end(job, JobState.INTERRUPTED if interrupted else JobState.DONE)
 
-    def end(self, job: Job, state: State, error: str | None = None) -> None:
+    def end(self, job: Job, state: JobState, error: str | None = None) -> None:
         """Put a job into a final state, on disk first."""
         job.state = state
         job.error = error
@@ -288,13 +296,13 @@ class Service:
             if job.state.is_final:
                 continue
             if len(batch) > 1 and job.tries < MAX_TRIES:
-                job.state = State.QUEUED
+                job.state = JobState.QUEUED
                 job.must_be_alone = True
                 self.store.update(job)
             elif job.best is not None:
-                self.end(job, State.INTERRUPTED, reason)
+                self.end(job, JobState.INTERRUPTED, reason)
             else:
-                self.end(job, State.FAILED, reason)
+                self.end(job, JobState.FAILED, reason)
 
     def end_batch(self, worker: WorkerProcess) -> None:
         """Free a worker; jobs that it has said nothing final about were interrupted."""
@@ -302,9 +310,9 @@ class Service:
         worker.batch = None
         worker.is_ready = True
         for job in batch:
-            if job.state is State.RUNNING:
+            if job.state is JobState.RUNNING:
                 without_plan = "the search was stopped before it had a plan"
-                self.end(job, State.INTERRUPTED, None if job.best else without_plan)
+                self.end(job, JobState.INTERRUPTED, None if job.best else without_plan)
 
     def replace_worker(self, worker: WorkerProcess, exit_code: int | None) -> None:
         """Start a new process for one that has died, and go on with its jobs."""
@@ -327,11 +335,13 @@ class Service:
                 request = parse_request(stored.body, self.settings)
                 instance = make_instance(request, self.settings)
             except InputError as error:  # the limits have changed since
-                self.end(stored, State.INTERRUPTED if stored.best else State.FAILED, str(error))
+                self.end(
+                    stored, JobState.INTERRUPTED if stored.best else JobState.FAILED, str(error)
+                )
                 continue
-            stored.state = State.QUEUED
+            stored.state = JobState.QUEUED
             stored.batch_key = (instance.problem, instance.shape, *request.way_to_solve)
-            stored.batch_limit = batch_length(instance, self.settings)
+            stored.batch_limit = max_batch_length(instance, self.settings)
             stored.latents = LatentLog() if request.latents else None
             with self.lock:
                 self.jobs[stored.id] = stored
@@ -364,7 +374,7 @@ class Service:
         self.store.close()
 
 
-class Decoder:
+class LatentDecoder:
     """A worker of its own for single latents, so that a click need not wait for a search."""
 
     def __init__(self, settings: ServiceSettings):

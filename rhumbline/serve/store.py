@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rhumbline.errors import InputError
-from rhumbline.serve.jobs import Job, State
+from rhumbline.serve.jobs import Job, JobState
 from rhumbline.serve.latent_log import LatentLog
 
 SCHEMA = """
@@ -127,7 +127,7 @@ class JobStore:
 
     def unfinished(self) -> list[Job]:
         """Return the jobs that a server left behind, oldest first."""
-        states = State.QUEUED, State.RUNNING
+        states = JobState.QUEUED, JobState.RUNNING
         return list(self.select("WHERE state IN (?, ?) ORDER BY created", *map(str, states)))
 
     def count_by_state(self) -> dict[str, int]:
@@ -169,7 +169,7 @@ def job_of_row(row: tuple[Any, ...]) -> Job:
         id=job_id,
         client=client,
         idempotency_key=key,
-        state=State(state),
+        state=JobState(state),
         created=created,
         started=started,
         ended=ended,

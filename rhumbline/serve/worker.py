@@ -80,9 +80,11 @@ class BatchListener(Listener):
 
     def improved(self, found: Improvement) -> None:
         """Send a better plan."""
-        index = self.index_of[id(found.instance)]
-        facts = plan_facts(found.instance, found.plan, found.cost)
-        facts |= {"attempts": found.attempts, "seconds": round(found.seconds, 3)}
+        instance = found.instance
+        index = self.index_of[id(instance)]
+        facts = verified_plan(instance, found.plan, found.cost)
+        facts["attempts"] = found.attempts
+        facts["seconds"] = round(found.seconds, 3)
         facts["phase"] = found.phase
         self.connection.send(Message("improved", index, facts))
 
@@ -190,18 +192,21 @@ class Worker:
         actions = rolled.actions.flatten(0, 2)[best].tolist()
         plan = task.problem.decode(instance, actions)
         plan.check(instance)
-        return plan_facts(instance, plan, plan.cost(instance))
+        return verified_plan(instance, plan, plan.cost(instance))
 
 
 def centres_of(distributions: Distributions, index: int) -> list[dict[str, Any]]:
     """Return the components of one instance as lists."""
-    means, sigmas, shapes = (tensor[index].cpu() for tensor in distributions)
-    covariances = sigmas[:, None, None] ** 2 * shapes
-    pairs = zip(means.tolist(), covariances.tolist(), strict=True)
-    return [{"mean": mean, "covariance": covariance} for mean, covariance in pairs]
+    means = distributions.means[index].tolist()
+    variances = distributions.sigmas[index] ** 2
+    covariances = variances[:, None, None] * distributions.shapes[index]
+    centres = list[dict[str, Any]]()
+    for mean, covariance in zip(means, covariances.tolist(), strict=True):
+        centres.append({"mean": mean, "covariance": covariance})
+    return centres
 
 
-def plan_facts(instance: Any, plan: Any, cost: float) -> dict[str, Any]:
+def verified_plan(instance: Any, plan: Any, cost: float) -> dict[str, Any]:
     """Return a verified plan for clients."""
     known = instance.best_known
     gap = (cost - known) / abs(known) if known else None
@@ -215,7 +220,7 @@ def plan_facts(instance: Any, plan: Any, cost: float) -> dict[str, Any]:
 
 def solution_facts(solution: Solution) -> dict[str, Any]:
     """Return the end of a job: its best plan, and the next best different ones."""
-    facts = plan_facts(solution.instance, solution.plan, solution.cost)
+    facts = verified_plan(solution.instance, solution.plan, solution.cost)
     facts |= {
         "attempts": solution.attempts,
         "seconds": round(solution.seconds, 3),
@@ -225,7 +230,7 @@ def solution_facts(solution: Solution) -> dict[str, Any]:
         facts["over_limit"] = solution.unmet
     if solution.others:
         instance = solution.instance
-        facts["others"] = [plan_facts(instance, o.plan, o.cost) for o in solution.others]
+        facts["others"] = [verified_plan(instance, o.plan, o.cost) for o in solution.others]
     return facts
 
 

@@ -4,7 +4,7 @@ import pytest
 from fake_workers import plan, square
 
 from rhumbline.errors import InputError
-from rhumbline.serve.jobs import State
+from rhumbline.serve.jobs import JobState
 from rhumbline.serve.service import Refused
 
 
@@ -35,7 +35,7 @@ def test_a_short_job_passes_long_ones(make_service) -> None:
     long_jobs = [service.submit("me", square(seconds=100 + n)) for n in range(3)]
     assert states(long_jobs) == ["running", "queued", "queued"]
     short = service.submit("me", square(seconds=1))
-    assert short.state is State.RUNNING
+    assert short.state is JobState.RUNNING
 
 
 def test_a_batch_is_no_larger_than_allowed(make_service) -> None:
@@ -86,7 +86,7 @@ def test_a_job_with_a_plan_is_interrupted_and_keeps_it_when_its_worker_dies(make
     worker.say("improved", 0, plan(9))
     worker.die()
     found = service.find("me", job.id)
-    assert found.state is State.INTERRUPTED
+    assert found.state is JobState.INTERRUPTED
     assert found.best["cost"] == 9
 
 
@@ -97,7 +97,7 @@ def test_cancelling_stops_the_worker_only_when_its_whole_batch_is_cancelled(make
     worker.get_ready()
     worker.say("improved", 0, plan(9))
     service.cancel(jobs[0])
-    assert (jobs[0].state, worker.stops) == (State.INTERRUPTED, 0)
+    assert (jobs[0].state, worker.stops) == (JobState.INTERRUPTED, 0)
     service.cancel(jobs[1])
     assert worker.stops == 1
     worker.say("finished", 0, plan(3) | {"interrupted": True})  # too late: the answer was given

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -23,9 +24,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import rhumbline
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten_repr
 from rhumbline.serve.http import downloads
-from rhumbline.serve.http.bodies import read_json
+from rhumbline.serve.http.bodies import read_body
 from rhumbline.serve.http.events import job_events
 from rhumbline.serve.http.metrics import metrics_text
 from rhumbline.serve.http.openapi import openapi_document
@@ -39,6 +40,7 @@ from rhumbline.serve.settings import ServiceSettings
 PAGE = Path(__file__).parents[1] / "page"
 CLEANING_INTERVAL = 20.0  # seconds between two looks for old jobs and stuck workers
 MAX_LISTED = 200
+LONGEST_LATENT = 1_000  # numbers
 LONGEST_KEY = 200  # characters of an Idempotency-Key
 PARSERS = 2  # instances that are read at the same time; reading holds the interpreter
 
@@ -64,13 +66,13 @@ class Api:
 
     async def submit(self, request: Request) -> Response:
         """POST /v1/jobs."""
-        key = request.headers.get("idempotency-key")
-        if key is not None and not 0 < len(key) <= LONGEST_KEY:
-            raise Refused(400, f"the Idempotency-Key has 1 to {LONGEST_KEY} characters")
-        body = await read_json(request, self.settings.max_body_bytes)
-        job = await self.in_thread(self.service.submit, request.state.client, body, key)
+        key = idempotency_key_of(request)
+        body = await read_body(request, self.settings.max_body_bytes)
+        client = request.state.client
+        job = await self.in_thread(self.service.submit, client, body, key)
         place = {"Location": f"/v1/jobs/{job.id}"}
-        return JSONResponse({"id": job.id, "state": str(job.state)}, 202, place)
+        facts = {"id": job.id, "state": str(job.state)}
+        return JSONResponse(facts, 202, place)
 
     async def list(self, request: Request) -> Response:
         """GET /v1/jobs."""
@@ -124,7 +126,7 @@ class Api:
     async def decode(self, request: Request) -> Response:
         """POST /v1/jobs/{id}/decode: the plan that the policy builds at one latent."""
         job = self.job(request)
-        body = await read_json(request, self.settings.max_body_bytes)
+        body = await read_body(request, self.settings.max_body_bytes)
         log = await self.in_thread(self.service.latents_of, job)
         latent = latent_of(body, log)
         return JSONResponse(await self.in_thread(self.service.decode, job, latent))
@@ -154,6 +156,14 @@ class Api:
             await asyncio.sleep(CLEANING_INTERVAL)
 
 
+def idempotency_key_of(request: Request) -> str | None:
+    """Return the key under which a client sends a job, if it has one."""
+    key = request.headers.get("idempotency-key")
+    if key is None or 0 < len(key) <= LONGEST_KEY:
+        return key
+    raise Refused(400, f"the Idempotency-Key has 1 to {LONGEST_KEY} characters")
+
+
 def latent_of(body: Any, log: LatentLog | None) -> list[float]:
     """Return the latent that a client means: numbers, or the index of a recorded one."""
     if not isinstance(body, dict):
@@ -162,22 +172,26 @@ def latent_of(body: Any, log: LatentLog | None) -> list[float]:
     if index is not None:
         known = log.latents if log else []
         if not isinstance(index, int) or not 0 <= index < len(known):
-            raise InputError(f"there is no latent {str(index)[:20]}; {len(known):,} were recorded")
+            found = f"{len(known):,} were recorded"
+            raise InputError(f"there is no latent {shorten_repr(index)}; {found}")
         return known[index]
     latent = body.get("latent")
-    numbers = latent if isinstance(latent, list) else []
-    are_finite = all(type(x) in (int, float) and math.isfinite(x) for x in numbers)
-    if not numbers or not are_finite or len(numbers) > 1_000:
-        raise InputError("latent is no list of finite numbers")
-    return [float(x) for x in numbers]
+    if not isinstance(latent, list) or not 0 < len(latent) <= LONGEST_LATENT:
+        raise InputError("latent is no list of numbers")
+    for number in latent:
+        if type(number) not in (int, float) or not math.isfinite(number):
+            raise InputError(f"latent holds {shorten_repr(number)}, expected finite numbers")
+    return list(map(float, latent))
 
 
 def limit_of(request: Request) -> int:
     """Return how many jobs to list."""
     text = request.query_params.get("limit", "50")
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= MAX_LISTED:
-        raise InputError(f"limit is {text[:20]!r}, expected a whole number from 1 to {MAX_LISTED}")
-    return int(text)
+    limit = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
+    if not 1 <= limit <= MAX_LISTED:
+        expected = f"expected a whole number from 1 to {MAX_LISTED}"
+        raise InputError(f"limit is {shorten_repr(text)}, {expected}")
+    return limit
 
 
 def make_app(

@@ -11,14 +11,14 @@ from rhumbline.serve.service import Refused
 BODY_SECONDS = 30.0  # in which a body must have arrived
 
 
-async def read_json(request: Request, max_bytes: int) -> Any:
+async def read_body(request: Request, max_bytes: int) -> Any:
     """Return the JSON of a body; refuse what is too large, too slow or no JSON."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Refused(415, "expected a body of Content-Type: application/json")
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            data = await read_bytes(request, max_bytes)
+            data = await read_limited(request, max_bytes)
     except TimeoutError:
         raise Refused(408, f"the body did not arrive within {BODY_SECONDS:.0f} s") from None
     except ClientDisconnect:
@@ -29,7 +29,7 @@ async def read_json(request: Request, max_bytes: int) -> Any:
         raise Refused(400, f"the body is no valid JSON: {str(error)[:200]}") from None
 
 
-async def read_bytes(request: Request, max_bytes: int) -> bytes:
+async def read_limited(request: Request, max_bytes: int) -> bytes:
     """Return a body of limited length."""
     data = bytearray()
     async for chunk in request.stream():

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rhumbline.serve.jobs import State
+from rhumbline.serve.jobs import JobState
 from rhumbline.serve.service import Service
 
 
@@ -19,7 +19,7 @@ def metric_lines(service: Service) -> Iterator[str]:
         busy = sum(worker.batch is not None for worker in service.workers)
     yield "# HELP rhumb_jobs_ended_total Jobs that have ended since the start, by final state."
     yield "# TYPE rhumb_jobs_ended_total counter"
-    for state in State:
+    for state in JobState:
         if state.is_final:
             yield f'rhumb_jobs_ended_total{{state="{state}"}} {totals.jobs[str(state)]}'
     counters = (
@@ -30,8 +30,8 @@ def metric_lines(service: Service) -> Iterator[str]:
         ("rhumb_workers_replaced_total", "Workers that have died.", totals.workers_replaced),
     )
     gauges = (
-        ("rhumb_jobs_queued", "Jobs that wait.", states.count(State.QUEUED)),
-        ("rhumb_jobs_running", "Jobs that are being solved.", states.count(State.RUNNING)),
+        ("rhumb_jobs_queued", "Jobs that wait.", states.count(JobState.QUEUED)),
+        ("rhumb_jobs_running", "Jobs that are being solved.", states.count(JobState.RUNNING)),
         ("rhumb_workers_busy", "Workers with a batch.", busy),
     )
     for kind, figures in (("counter", counters), ("gauge", gauges)):

@@ -5,7 +5,7 @@ from typing import Any
 import rhumbline
 from rhumbline.improvers import SOLVER_NAMES
 from rhumbline.search.strategies import STRATEGIES
-from rhumbline.serve.jobs import State
+from rhumbline.serve.jobs import JobState
 from rhumbline.serve.settings import ServiceSettings
 
 JOB = {"$ref": "#/components/schemas/Job"}
@@ -25,7 +25,7 @@ def openapi_document(settings: ServiceSettings) -> dict[str, Any]:
             },
             "/v1/jobs/{id}": {
                 "parameters": [job_parameter()],
-                "get": operation("State and best plan so far", {"200": ("Job", JOB)}),
+                "get": operation("JobState and best plan so far", {"200": ("Job", JOB)}),
                 "delete": operation("Stop, and return the best plan", {"200": ("Job", JOB)}),
             },
             "/v1/jobs/{id}/events": job_path(
@@ -111,7 +111,7 @@ def schemas(settings: ServiceSettings) -> dict[str, Any]:
             "type": "object",
             "properties": {
                 "id": {"type": "string"},
-                "state": {"type": "string", "enum": [str(state) for state in State]},
+                "state": {"type": "string", "enum": [str(state) for state in JobState]},
                 "progress": {"type": "object"},
                 "best": {"type": ["object", "null"]},
                 "error": {"type": ["string", "null"]},

@@ -23,12 +23,14 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        return self.host == "localhost" or self.host == "::1" or self.host.startswith("127.")
+        names = ("localhost", "::1")
+        return self.host in names or self.host.startswith("127.")
 
     @property
     def url(self) -> str:
         """The address for a browser."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        is_ipv6 = ":" in self.host
+        host = f"[{self.host}]" if is_ipv6 else self.host
         return f"http://{host}:{self.port}"
 
 
@@ -38,7 +40,7 @@ def run_server(settings: ServiceSettings, address: Address, tokens: Tokens | Non
 
     if tokens is None and not address.is_loopback:
         advice = "give --token-file, or listen on 127.0.0.1"
-        raise InputError(f"without tokens everybody on the network could send jobs: {advice}")
+        raise InputError(f"without tokens any program on the network could send jobs: {advice}")
     listener = open_socket(address)
     hosts: tuple[str, ...] = ()
     if tokens is None:  # a page of another site must not reach this server under its own name
