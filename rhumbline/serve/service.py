@@ -16,7 +16,7 @@ from rhumbline.errors import InputError, RhumbError
 from rhumbline.serve.jobs import Job, JobState, new_id
 from rhumbline.serve.latent_log import LatentLog
 from rhumbline.serve.pool import WorkerProcess, threads_per_worker
-from rhumbline.serve.requests import max_batch_length, make_instance, parse_request
+from rhumbline.serve.requests import make_instance, max_batch_length, parse_request
 from rhumbline.serve.settings import ServiceSettings
 from rhumbline.serve.store import JobStore, cutoff
 from rhumbline.serve.worker import Message

@@ -40,7 +40,7 @@ def plan_file(job: Job, settings: ServiceSettings) -> Response:
     with tempfile.TemporaryDirectory(prefix="rhumb-serve-") as folder:
         path = Path(folder) / f"plan{suffix}"
         write_plan(path, plan, instance, f"cost {plan.cost(instance):g}, found by rhumbline")
-        text = path.read_limited()
+        text = path.read_bytes()
     return Response(text, headers=attachment(job, suffix), media_type="text/plain; charset=utf-8")
 
 
@@ -55,7 +55,7 @@ def picture_file(job: Job, settings: ServiceSettings, kind: str) -> Response:
     with tempfile.TemporaryDirectory(prefix="rhumb-serve-") as folder:
         path = Path(folder) / f"plan.{kind}"
         save_plan(path, instance, plan)
-        data = path.read_limited()
+        data = path.read_bytes()
     return Response(data, headers=attachment(job, f".{kind}"), media_type=PICTURES[kind])
 
 
