@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from rhumbline.errors import Infeasible, InputError
+from rhumbline.errors import Infeasible, InputError, LimitExceeded
 from rhumbline.formats.best_known import read_best_known
 from rhumbline.formats.coordinates import (
     read_coordinates,
@@ -305,8 +305,15 @@ def read_route(
 
 
 def write_sol(path: Path, routes: Routes, instance: CVRPInstance, comment: str) -> None:
-    """Check a plan and write it as CVRPLIB does; `comment` is unused, the format has none."""
-    routes.check(instance)
+    """Check a plan and write it as CVRPLIB does; `comment` is unused, the format has none.
+
+    A plan that only exceeds the limit on vehicles is written with a note that says so.
+    """
+    notes: list[str] = []
+    try:
+        routes.check(instance)
+    except LimitExceeded as error:
+        notes.append(f"COMMENT : over the limit: {error.excess}")
     plan = routes.to_file_numbers(instance)
     served = [route for route in plan if route]
     lines: list[str] = []
@@ -314,5 +321,5 @@ def write_sol(path: Path, routes: Routes, instance: CVRPInstance, comment: str) 
         words = " ".join(map(str, route))
         lines.append(f"Route #{number}: {words}")
     lines.append(f"Cost {routes.cost(instance)}")
-    lines.append("")
+    lines += [*notes, ""]
     write_text(path, "\n".join(lines))
