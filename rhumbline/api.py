@@ -97,12 +97,14 @@ def solve(
     polish: bool = False,
     then: str | None = None,
     improved: Callable[[Improvement], None] | None = None,
+    total_seconds: int | float | None = None,
 ) -> list[Solution]:
     """Return verified solutions in the order given.
 
     Instances of one size are solved together and share the seconds. Without `attempts` and
     `seconds` the budget is 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the
     search early and returns what was found; instances not reached by then are left out.
+    `total_seconds` bounds the whole call: each size gets an equal part of the time that is left.
 
     `strategy` is a name or an object. The default depends on the policy: CMA-ES that learns and
     refines plans if there is a latent space and kernels for it, sampling that learns for job
@@ -118,7 +120,8 @@ def solve(
     """
     instances = instances_from(source, vehicles)
     request = SolveRequest(
-        budget=budget_or_default(attempts, seconds),
+        budget=budget_or_default(attempts, seconds, total_seconds),
+        total_seconds=total_seconds,
         strategy=strategy,
         policy=policy,
         seed=seed,

@@ -47,6 +47,9 @@ DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 # memory of a group within about a gigabyte.
 MAX_GROUP_ELEMENTS = 1 << 26
 
+# Of a group that begins after the total time is over; it still gets a plan.
+MIN_GROUP_SECONDS = 1e-3
+
 AnyPolicy = Policy[Any, Any, Any]
 
 
@@ -60,7 +63,7 @@ class SolveRequest:
 
     Without `strategy` each group gets the default for its policy and its engine, or the first one
     of the defaults that accepts the `settings`. `warm_start` has a plan or None for each instance,
-    or is empty.
+    or is empty. Each group may spend the budget, within its part of the `total_seconds`.
     """
 
     budget: Budget = DEFAULT_BUDGET
@@ -72,6 +75,7 @@ class SolveRequest:
     engine: EngineName = "auto"
     augment: int = 1
     after: AfterSearch = field(default_factory=AfterSearch)
+    total_seconds: int | float | None = None  # of all groups together
     warm_start: Sequence[Plan | None] = ()
     warm_up: bool = True  # whether a GPU compiles its kernels before the seconds count
 
@@ -144,6 +148,7 @@ def solve_groups(
     What cannot work is refused here or, if it needs a task, before the first search. Ctrl-C ends a
     search and keeps what it has found; that result is the last one.
     """
+    start_time = time.monotonic()
     strategy = resolve_strategy(request.strategy, request.settings)
     device = find_device(request.device)
     policies = load_policies(instances, request.policy)
@@ -165,7 +170,9 @@ def solve_groups(
         strategy=strategy,
     )
     runs = make_runs(tasks, request, strategy, policies)
-    return solve_runs(runs, request, listener or Listener())
+    group_count = len(group_instances(instances, request.augment))
+    shares = TimeShares(request.total_seconds, group_count, start_time)
+    return solve_runs(runs, request, shares, listener or Listener())
 
 
 def make_runs(
@@ -186,8 +193,29 @@ def make_runs(
         yield GroupRun(group.places, task, name, chosen, policy)
 
 
+@dataclass
+class TimeShares:
+    """The time of a whole call, if it is limited: each group gets an equal part of what is left."""
+
+    seconds: int | float | None
+    groups: int  # that have not begun
+    start_time: float
+
+    def next_budget(self, budget: Budget) -> Budget:
+        """Return the budget of the next group, which is never more than the given one."""
+        groups = self.groups
+        self.groups -= 1
+        if self.seconds is None:
+            return budget
+        left = self.start_time + self.seconds - time.monotonic()
+        share = max(MIN_GROUP_SECONDS, left / groups)
+        if budget.seconds is not None:
+            share = min(share, budget.seconds)
+        return replace(budget, seconds=share)
+
+
 def solve_runs(
-    runs: Iterator[GroupRun], request: SolveRequest, listener: Listener
+    runs: Iterator[GroupRun], request: SolveRequest, shares: TimeShares, listener: Listener
 ) -> Iterator[GroupResult]:
     """Yield the result of each group, until one is interrupted."""
     after = request.after
@@ -195,14 +223,15 @@ def solve_runs(
         after = replace(after, improved=listener.improved)
     for run in runs:
         listener.group_started(run)
+        budget = shares.next_budget(request.budget)
         start_time = time.monotonic()
         try:
             if request.warm_up:
-                warm_up_gpu(run, request.budget)
+                warm_up_gpu(run, budget)
             solutions, interrupted = solve_task(
                 run.strategy,
                 run.task,
-                request.budget,
+                budget,
                 listener.progress,
                 after,
                 warm_starts_of(run, request),
@@ -251,11 +280,27 @@ def note_early_end(result: GroupResult, budget: Budget, listener: Listener) -> N
 # --- what a request means
 
 
-def budget_or_default(attempts: int | None, seconds: int | float | None) -> Budget:
-    """Return the budget of a user, or the default where none was given."""
+def budget_or_default(
+    attempts: int | None, seconds: int | float | None, total_seconds: int | float | None = None
+) -> Budget:
+    """Return the budget of each group, or the default where a user gave none.
+
+    No group may spend more than the total.
+    """
+    if total_seconds is not None:
+        check_total_seconds(total_seconds)
+        seconds = total_seconds if seconds is None else min(seconds, total_seconds)
     if attempts is None and seconds is None:
         return DEFAULT_BUDGET
     return Budget(attempts, seconds)
+
+
+def check_total_seconds(seconds: int | float) -> None:
+    """Refuse what the seconds of a budget cannot be either."""
+    try:
+        Budget(seconds=seconds)
+    except InputError as error:
+        raise InputError(f"total_{error}") from error
 
 
 def find_device(name: str) -> torch.device:

@@ -66,6 +66,14 @@ Seconds = Annotated[
         help="Stop after S seconds; equally sized instances share them.",
     ),
 ]
+TotalSeconds = Annotated[
+    float | None,
+    typer.Option(
+        callback=check_seconds,
+        metavar="S",
+        help="Stop after S seconds in all; each size gets an equal part of what is left.",
+    ),
+]
 SearchName = Annotated[
     str | None,
     typer.Option(
@@ -112,6 +120,9 @@ AsJson = Annotated[
 Plot = Annotated[
     bool, flag("--plot", "Write NAME.png of each plan, to the folder of --output or here.")
 ]
+SkipBad = Annotated[
+    bool, flag("--skip-bad", "Report files that cannot be used, solve the others, and exit with 3.")
+]
 Quiet = Annotated[bool, flag("--quiet", "Nothing on stderr but notes of importance and errors.")]
 Settings = Annotated[
     list[str] | None,
@@ -152,6 +163,7 @@ def solve_command(
     files: Files,
     attempts: Attempts = None,
     seconds: Seconds = None,
+    total_seconds: TotalSeconds = None,
     search: SearchName = None,
     policy: PolicyName = None,
     settings: Settings = None,
@@ -169,6 +181,7 @@ def solve_command(
     output: Output = None,
     as_json: AsJson = False,
     plot: Plot = False,
+    skip_bad: SkipBad = False,
     quiet: Quiet = False,
 ) -> None:
     """Find short tours, vehicle routes or job-shop schedules; each is checked and measured in its
@@ -177,6 +190,9 @@ def solve_command(
     Instances of equal size are solved together and share the seconds. Without --attempts and
     --seconds: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search and keeps
     the best tours so far.
+
+    Exit codes: 0 done, 2 wrong usage, 3 an input cannot be used, 4 an engine or a package is
+    missing, 5 no plan within the limits, 6 an output could not be written, 130 interrupted.
 
     Example: rhumb solve examples/harbour100.tsp --seconds 10 --output tours --plot
     """
@@ -191,10 +207,11 @@ def solve_command(
             from rhumbline.pipeline import SolveRequest, budget_or_default
             from rhumbline.search.after_search import AfterSearch
         given = tuple(settings or ())
-        solve_request.check_after_search(then, seconds)
+        solve_request.check_after_search(then, seconds or total_seconds)
         solve_request.check_strategy(search, given)
         request = SolveRequest(
-            budget=budget_or_default(attempts, seconds),
+            budget=budget_or_default(attempts, seconds, total_seconds),
+            total_seconds=total_seconds,
             strategy=search,
             settings=given,
             policy=policy,
@@ -208,6 +225,7 @@ def solve_command(
             vehicles=vehicles,
             warm_starts=tuple(warm_start or ()),
             trace=trace,
+            skip_bad=skip_bad,
         )
         paths = OutputPaths(output, plot)
         verbosity = solve_run.Verbosity(as_json, quiet)
