@@ -90,6 +90,7 @@ def discard_stdout() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     stdout = sys.stdout.fileno()
     os.dup2(null, stdout)
+    os.close(null)
 
 
 class GuardedStream(io.TextIOWrapper):
