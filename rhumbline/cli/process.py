@@ -94,9 +94,9 @@ def discard_stdout() -> None:
 
 
 class GuardedStream(io.TextIOWrapper):
-    """A standard stream that handles its own failures, whoever writes to it.
+    """A standard stream that handles its own failures.
 
-    Parsers, progress bars and warnings write to the streams too.
+    Not only our own functions write to it: parsers, progress bars and warnings do too.
     """
 
     handle_failure: Callable[[OSError], object]
@@ -135,7 +135,7 @@ def guard_streams() -> None:
 
 
 def guard_stream(stream: TextIO, handle_failure: Callable[[OSError], object]) -> TextIO:
-    """Return a stream on the same file with a handler; what is no usual stream stays as it is."""
+    """Return a stream on the same file with a handler; other kinds of streams stay."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     encoding = stream.encoding

@@ -179,8 +179,14 @@ def format_duration(seconds: float) -> str:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    units = [(hours, "h"), (minutes, "min"), (0 if hours else rest, "s")]
-    return " ".join(f"{count:,} {unit}" for count, unit in units if count)
+    parts: list[str] = []
+    if hours:
+        parts.append(f"{hours:,} h")
+    if minutes:
+        parts.append(f"{minutes} min")
+    if rest and not hours:
+        parts.append(f"{rest} s")
+    return " ".join(parts)
 
 
 def task_line(task: Task, policy: str, search: str) -> str:
