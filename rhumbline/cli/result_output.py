@@ -15,6 +15,7 @@ from rhumbline.errors import Infeasible, InputError, OutputFailed, RhumbError
 from rhumbline.files import write_plan
 from rhumbline.formats.safe_io import error_reason
 from rhumbline.pipeline import GroupResult, GroupRun, SolveRequest
+from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.solution import Solution
 
 
@@ -66,7 +67,7 @@ class ResultOutput:
         """Print the results of a group, then write its plans, then draw them."""
         found = result.by_place()
         self.finished += len(found)
-        self.print_results(found, result.run)
+        self.print_results(found, result)
         for index, solution in found.items():
             self.write_plans(index, solution)
         for solution in found.values():
@@ -77,10 +78,10 @@ class ResultOutput:
             for index, solution in found.items():
                 self.draw(index, solution)
 
-    def print_results(self, found: Mapping[int, Solution], run: GroupRun) -> None:
+    def print_results(self, found: Mapping[int, Solution], result: GroupResult) -> None:
         """Print the result of each instance of a group, and their mean on stderr."""
-        problem = run.task.problem
-        after_search = self.request.after.settled(problem.name)
+        run = result.run
+        after_search = run.after if run else AfterSearch()
         solutions = list(found.values())
         width = max((len(solution.instance.name) for solution in solutions), default=0)
         for index, solution in found.items():
@@ -88,7 +89,7 @@ class ResultOutput:
                 facts = run_facts(run, self.request)
                 facts["file"] = str(self.files[index])  # several may hold instances of one name
                 facts |= render.after_search_facts(solution, after_search)
-                line = render.result_json(solution, problem.solves, facts)
+                line = render.result_json(solution, solution.instance.problem, facts)
             else:
                 written = self.paths.files(index, 1 + len(solution.others))
                 line = render.result_line(solution, width, written, after_search)
@@ -155,12 +156,12 @@ def describe_failure(file: Path, error: Exception) -> str:
     return f"{file}: cannot be drawn: {type(error).__name__}: {error}"
 
 
-def run_facts(run: GroupRun, request: SolveRequest) -> dict[str, Any]:
-    """Return how a result was found, for JSON."""
+def run_facts(run: GroupRun | None, request: SolveRequest) -> dict[str, Any]:
+    """Return how a result was found, for JSON; without a search there is no run."""
     facts: dict[str, Any] = {
-        "search": run.strategy_name,
-        "policy": run.policy.name,
-        "engine": run.task.resolved_engine,
+        "search": run.strategy_name if run else None,
+        "policy": run.policy.name if run else None,
+        "engine": run.task.resolved_engine if run else None,
         "seed": request.seed,
     }
     if request.augment > 1:

@@ -94,7 +94,6 @@ class SearchPrinter(Listener):
     def group_ended(self, run: GroupRun) -> None:
         """Take the progress away."""
         self.display.close()
-        self.overview.end_group(len(run.places))
 
 
 def prepare_job(
@@ -195,6 +194,7 @@ def run_job(job: SolveJob) -> int:
             for result in job.results:
                 with defer_signals():
                     output.put_out(result)
+                job.listener.overview.end_group(len(result.group.places))
                 if result.interrupted:
                     raise KeyboardInterrupt
                 if not output.is_heard:
@@ -247,7 +247,7 @@ def group_warnings(run: GroupRun, request: SolveRequest) -> Iterator[str]:
     count = problem.item_count(run.task.instances[0])
     # From there on local search finds much that the policy misses.
     is_far = facts is not None and count > 1.5 * facts.largest
-    if is_far and not (request.after.polish or request.after.then):
+    if is_far and not (run.after.polish or run.after.then):
         size = render.format_count(count, *problem.nouns)
         tools = run.task.domain.plans
         advice = "expect a larger gap"

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 import rhumbline
+from rhumbline import pipeline
 from rhumbline.cli import progress
 from rhumbline.cli.progress import Overview
 from rhumbline.cli.render import format_duration
 from rhumbline.errors import InputError
+from rhumbline.files import read
 from rhumbline.files.discovery import discover_files, skipped_text
 from rhumbline.pipeline import DEFAULT_BUDGET, TimeShares, budget_or_default
+from rhumbline.problems.tsp import Tour
 from rhumbline.search.driver import Budget
 
 Run = Callable[..., Any]
@@ -108,6 +111,28 @@ def test_the_total_bounds_a_call(solve: Run, tsp: Run) -> None:
     assert (done.exit_code, [one["name"] for one in found]) == (0, ["a", "b", "c"])
     assert sum(one["seconds"] for one in found) < 1
     assert "3 instances in 3 groups: at most 0.6 s in all" in done.stderr
+
+
+def test_groups_that_get_no_time_get_a_construction(
+    solve: Run, tsp: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the total time is over, groups are not searched, and still have a verified plan; a
+    problem without a construction gets a moment of search.
+    """
+    files = [tsp("a", 6), tsp("b", 7)]
+    words = (*files, "--total-seconds", 1e-9, "--json")
+    done = solve(*words)
+    assert done.exit_code == 0, done.stderr
+    for line, file in zip(done.stdout.splitlines(), files, strict=True):
+        found = json.loads(line)
+        assert (found["phase"], found["search"], found["attempts"]) == ("construction", None, 0)
+        tour = Tour(tuple(number - 1 for number in found["plan"]))
+        tour.check(read(file))
+        assert (tour.cost(read(file)), found["verified"]) == (found["cost"], True)
+    assert done.stderr.count("the total time is over: the rest gets cheap plans") == 1
+    monkeypatch.setattr(pipeline, "first_solutions", lambda *_: [])
+    searched = [json.loads(line) for line in solve(*words).stdout.splitlines()]
+    assert [one["search"] for one in searched] == ["greedy", "greedy"]
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])

@@ -5,7 +5,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def solve(rhumb: Run, policy: Path) -> Run:
 
 
 @contextmanager
-def limited_files(size: int) -> Iterator[None]:
+def limited_files(size: int) -> Generator[None]:
     """Let every write beyond so many bytes of a file fail, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
