@@ -161,11 +161,12 @@ def solve_groups(
     or a construction; that result is the last one.
     """
     listener = listener or Listener()
-    groups = group_instances(instances, request.augment)
     try:
         listener.check_interruption()
+        groups = group_instances(instances, request.augment)
         runs = make_runs(instances, groups, request)
     except KeyboardInterrupt:
+        groups = group_instances(instances, request.augment)
         if not groups:
             raise
         return iter([interrupted_result(groups[0], None, request)])
