@@ -166,11 +166,12 @@ def solve_groups(
     """
     listener = listener or Listener()
     start_time = time.monotonic()
-    groups = group_instances(instances, request.augment)
     try:
         listener.check_interruption()
+        groups = group_instances(instances, request.augment)
         runs = make_runs(instances, groups, request)
     except KeyboardInterrupt:
+        groups = group_instances(instances, request.augment)
         if not groups:
             raise
         return iter([interrupted_result(groups[0], None, request)])

@@ -15,6 +15,7 @@ from rhumbline.cli.process import (
     install_signal_handlers,
     print_note,
 )
+from rhumbline.cli.signals import leave_compilers_behind
 from rhumbline.errors import MissingExtra
 
 
@@ -22,7 +23,7 @@ def main() -> None:
     """Run the command line of this process and exit with its code."""
     guard_streams()
     install_signal_handlers()
-    with exit_on_error():
+    with leave_compilers_behind(), exit_on_error():
         try:
             run_words(sys.argv[1:])
         finally:

@@ -16,9 +16,9 @@ from rhumbline.cli.output_files import (
 )
 from rhumbline.cli.process import INTERRUPTED, defer_signals, print_note
 from rhumbline.cli.progress import Overview, ProgressUpdater, is_terminal, show_progress
-from rhumbline.cli.result_output import ResultOutput, Verbosity
+from rhumbline.cli.result_output import ResultOutput, Trace, Verbosity, open_trace
+from rhumbline.cli.signals import SignalGate
 from rhumbline.cli.solve_request import FileOptions
-from rhumbline.cli.trace import Trace, open_trace
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
 from rhumbline.files import plan_suffix_for
@@ -45,6 +45,7 @@ class SolveJob:
     results: Iterator[GroupResult]
     count: int  # of instances
     listener: "SearchPrinter"
+    gate: SignalGate
     output: ResultOutput
     trace: Path | None
 
@@ -55,6 +56,7 @@ class SearchPrinter(Listener):
 
     request: SolveRequest
     verbosity: Verbosity
+    gate: SignalGate
     overview: Overview
     trace: Trace | None = None
     display: ExitStack = field(default_factory=ExitStack)
@@ -76,6 +78,10 @@ class SearchPrinter(Listener):
         if not self.verbosity.quiet:
             display = show_progress(run.task.instances, self.request.budget, self.overview)
             self.show = self.display.enter_context(display)
+
+    def check_interruption(self) -> None:
+        """Raise a signal that came between two groups, or before the first one."""
+        self.gate.raise_if_received()
 
     def progress(self, progress: Progress) -> None:
         """Show how far the search is."""
@@ -102,16 +108,19 @@ def prepare_job(
     options: FileOptions,
     paths: OutputPaths,
     verbosity: Verbosity,
+    gate: SignalGate,
 ) -> SolveJob:
     """Read all instances of all files and folders, and check everything before the first search."""
     read = read_inputs(input_paths, options)
     report_omissions(read, verbosity)
     instances = read.instances
     request = replace(request, warm_start=match_plan_files(instances, options.warm_starts))
+    gate.close()  # from now on, a signal is answered with plans
     groups = len(group_instances(instances, request.augment))
     overview = Overview(len(instances), groups, request.budget, request.total_seconds)
-    listener = SearchPrinter(request, verbosity, overview)
-    results = solve_groups(instances, request, listener)
+    listener = SearchPrinter(request, verbosity, gate, overview)
+    with gate.opened():
+        results = solve_groups(instances, request, listener)
     paths = prepare_output_paths(paths, instances, request.after.top)
     if request.budget is DEFAULT_BUDGET:
         verbosity.note(
@@ -124,6 +133,7 @@ def prepare_job(
         results=results,
         count=len(instances),
         listener=listener,
+        gate=gate,
         output=ResultOutput(request, paths, verbosity, read.files, len(read.errors)),
         trace=options.trace,
     )
@@ -191,7 +201,7 @@ def run_job(job: SolveJob) -> int:
     with open_trace(job.trace) as trace:
         job.listener.trace = trace
         try:
-            for result in job.results:
+            for result in next_results(job):
                 with defer_signals():
                     output.put_out(result)
                 job.listener.overview.end_group(len(result.group.places))
@@ -208,6 +218,16 @@ def run_job(job: SolveJob) -> int:
         files = render.format_count(output.bad_files, "file", "files")
         print_note(f"error: {files} could not be used and had to be skipped; see above")
     return output.exit_code
+
+
+def next_results(job: SolveJob) -> Iterator[GroupResult]:
+    """Yield the results; signals raise only while the solve loop can answer them."""
+    while True:
+        with job.gate.opened():
+            result = next(job.results, None)
+        if result is None:
+            return
+        yield result
 
 
 def prepare_output_paths(paths: OutputPaths, instances: Sequence[Any], top: int) -> OutputPaths:

@@ -17,6 +17,7 @@ from rhumbline.cli.options import (
 )
 from rhumbline.cli.output_files import OutputPaths
 from rhumbline.cli.process import defer_signals, exit_on_error
+from rhumbline.cli.signals import SignalGate
 from rhumbline.domains import COMPILED_SUFFIXES
 from rhumbline.kernels.numba.rollout import precompile
 
@@ -231,7 +232,7 @@ def solve_command(
         verbosity = solve_run.Verbosity(as_json, quiet)
         if threads:
             torch.set_num_threads(threads)  # the fused engine uses this number too
-        with solve_request.wrong_usage():
-            job = solve_run.prepare_job(files, request, options, paths, verbosity)
+        with solve_request.wrong_usage(), SignalGate() as gate:
+            job = solve_run.prepare_job(files, request, options, paths, verbosity, gate)
             code = solve_run.run_job(job)
     raise typer.Exit(code)
