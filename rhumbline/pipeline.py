@@ -42,7 +42,8 @@ from rhumbline.search.strategy import (
 )
 from rhumbline.search.task import Task, make_task
 
-DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
+DEFAULT_SECONDS = 30.0
+DEFAULT_BUDGET = Budget(attempts=1600, seconds=DEFAULT_SECONDS)
 
 # Numbers in the largest tables of a group (distances, actions of a generation). This keeps the
 # memory of a group within about a gigabyte.
@@ -221,6 +222,8 @@ def make_run(
         chosen = strategy
     policy = policies[task.problem.solves]
     after = request.after.settled(task.problem.name, request.budget, task.count)
+    if request.budget is DEFAULT_BUDGET:  # a user who names no time need not wait for all of it
+        after = replace(after, max_solver_seconds=0.5 * DEFAULT_SECONDS)
     return GroupRun(group.places, task, name, chosen, policy, after)
 
 
