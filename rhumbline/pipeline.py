@@ -22,7 +22,13 @@ from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExt
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
-from rhumbline.search.after_search import AfterSearch, Improvement, run_warm_up, solve_task
+from rhumbline.search.after_search import (
+    AfterSearch,
+    Improvement,
+    is_far_from_planes,
+    run_warm_up,
+    solve_task,
+)
 from rhumbline.search.driver import Budget, Progress, collect_solutions
 from rhumbline.search.first_plans import first_solutions, latest_end
 from rhumbline.search.solution import Solution
@@ -221,7 +227,8 @@ def make_run(
         name = given if isinstance(given, str) else type(given).__name__
         chosen = strategy
     policy = policies[task.problem.solves]
-    after = request.after.settled(task.problem.name, request.budget, task.count)
+    after = request.after.adapted(task.domain, group.instances)
+    after = after.settled(task.problem.name, request.budget, task.count)
     if request.budget is DEFAULT_BUDGET:  # a user who names no time need not wait for all of it
         after = replace(after, max_solver_seconds=0.5 * DEFAULT_SECONDS)
     return GroupRun(group.places, task, name, chosen, policy, after)
@@ -257,6 +264,7 @@ def solve_run(
         after = replace(after, improved=listener.improved)
     listener.group_started(run)
     try:
+        note_distortion(run, listener)
         if request.warm_up:
             warm_up_gpu(run, request.budget)
         solutions, interrupted = solve_task(
@@ -304,6 +312,15 @@ def warm_starts_of(group: Group, request: SolveRequest) -> list[Plan | None]:
     """Return the plans that the instances of a group start from; none if there are none at all."""
     plans = [request.warm_start[place] for place in group.places] if request.warm_start else []
     return plans if any(plans) else []
+
+
+def note_distortion(run: GroupRun, listener: Listener) -> None:
+    """Say so if the policy sees the instances at places that mislead it."""
+    if is_far_from_planes(run.task.domain, run.task.instances):
+        advice = "expect a large gap, or let local search work (--seconds, --then auto)"
+        if run.after.then:
+            advice = "local search does the work"
+        listener.note(f"distances are far from any plane: the network cannot help; {advice}")
 
 
 def note_early_end(run: GroupRun, attempts: int, budget: Budget, listener: Listener) -> None:
