@@ -148,6 +148,9 @@ class Domain:
     # A cheap feasible plan of an instance, made on the host in a fraction of a second. It is the
     # result of a search that is interrupted, or out of time, before the network has found one.
     construct: Callable[[Any], Plan] | None = None
+    # How badly the positions that the policy sees reproduce the distances of an instance, from 0 to
+    # 1; None: positions are not made from distances.
+    plane_stress: Callable[[Any], float] | None = None
     recombines_routes: bool = False  # whether set partitioning can combine routes of several plans
     # Costs of a batch without the surcharges that guide the search; None: there are none.
     plain_cost: Callable[[Any, Any], Any] | None = None

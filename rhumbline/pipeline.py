@@ -22,7 +22,13 @@ from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExt
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
-from rhumbline.search.after_search import AfterSearch, Improvement, run_warm_up, solve_task
+from rhumbline.search.after_search import (
+    AfterSearch,
+    Improvement,
+    is_far_from_planes,
+    run_warm_up,
+    solve_task,
+)
 from rhumbline.search.driver import Budget, Progress, collect_solutions
 from rhumbline.search.first_plans import first_solutions, latest_end
 from rhumbline.search.solution import Solution
@@ -42,7 +48,8 @@ from rhumbline.search.strategy import (
 )
 from rhumbline.search.task import Task, make_task
 
-DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
+DEFAULT_SECONDS = 30.0
+DEFAULT_BUDGET = Budget(attempts=1600, seconds=DEFAULT_SECONDS)
 
 # Numbers in the largest tables of a group (distances, actions of a generation). This keeps the
 # memory of a group within about a gigabyte.
@@ -226,8 +233,17 @@ def make_run(
         name = given if isinstance(given, str) else type(given).__name__
         chosen = strategy
     policy = policies[task.problem.solves]
-    after = request.after.settled(task.problem.name, request.budget, task.count)
+    after = settle_after_search(group, task, request)
     return GroupRun(group.places, task, name, chosen, policy, after)
+
+
+def settle_after_search(group: Group, task: Task, request: SolveRequest) -> AfterSearch:
+    """Return what follows the search of a group within the budget of the request."""
+    after = request.after.adapted(task.domain, group.instances)
+    after = after.settled(task.problem.name, request.budget, task.count)
+    if request.budget is DEFAULT_BUDGET:  # a user who names no time need not wait for all of it
+        after = replace(after, max_solver_seconds=0.5 * DEFAULT_SECONDS)
+    return after
 
 
 @dataclass
@@ -288,10 +304,11 @@ def solve_runs(
             if result is None:
                 # Groups with a construction have been left out.
                 run = next(run for run in runs if run.places == group.places)
-                budget = shares.next_budget(request.budget)
-                after = request.after.settled(run.task.problem.name, budget, run.task.count)
-                run = replace(run, after=after)
-                result = solve_run(group, run, replace(request, budget=budget), listener)
+                share = request
+                if request.total_seconds is not None:
+                    share = replace(request, budget=shares.next_budget(request.budget))
+                    run = replace(run, after=settle_after_search(group, run.task, share))
+                result = solve_run(group, run, share, listener)
         except KeyboardInterrupt:  # before the search, or after it while plans were being checked
             seconds = time.monotonic() - start_time
             result = interrupted_result(group, run, request, seconds)
@@ -319,6 +336,7 @@ def solve_run(
         after = replace(after, improved=listener.improved)
     listener.group_started(run)
     try:
+        note_distortion(run, listener)
         if request.warm_up:
             warm_up_gpu(run, request.budget)
         solutions, interrupted = solve_task(
@@ -366,6 +384,15 @@ def warm_starts_of(group: Group, request: SolveRequest) -> list[Plan | None]:
     """Return the plans that the instances of a group start from; none if there are none at all."""
     plans = [request.warm_start[place] for place in group.places] if request.warm_start else []
     return plans if any(plans) else []
+
+
+def note_distortion(run: GroupRun, listener: Listener) -> None:
+    """Say so if the policy sees the instances at places that mislead it."""
+    if is_far_from_planes(run.task.domain, run.task.instances):
+        advice = "expect a large gap, or let local search work (--seconds, --then auto)"
+        if run.after.then:
+            advice = "local search does the work"
+        listener.note(f"distances are far from any plane: the network cannot help; {advice}")
 
 
 def note_early_end(run: GroupRun, attempts: int, budget: Budget, listener: Listener) -> None:

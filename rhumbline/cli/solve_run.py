@@ -124,8 +124,8 @@ def prepare_job(
     paths = prepare_output_paths(paths, instances, request.after.top)
     if request.budget is DEFAULT_BUDGET:
         verbosity.note(
-            "no budget given: up to 1,600 attempts or 30 seconds, whichever comes first "
-            "(--attempts, --seconds)"
+            "no budget given: up to 1,600 attempts and then local search, 30 seconds at most "
+            "(--attempts, --seconds, --then none)"
         )
     if len(instances) > 1:
         verbosity.note(overview.plan())
@@ -257,6 +257,8 @@ def group_header(run: GroupRun) -> str:
     search = render.strategy_text(run.strategy_name, run.strategy)
     if task.copies > 1:
         search += f", {task.copies} symmetries"
+    if run.after.then:
+        search += f", then {run.after.then}"
     return render.task_line(task, policy, search)
 
 

@@ -50,6 +50,7 @@ CVRP_DOMAIN = Domain(
     neighbourhoods=route_prefixes,
     recombines_routes=True,
     plain_cost=CVRPBatch.without_surcharge,
+    plane_stress=lambda instance: instance.plane_stress,
     construct=construct_routes,
     improver="ruin",
     search=SearchDefaults(

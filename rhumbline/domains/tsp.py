@@ -45,6 +45,7 @@ TSP_DOMAIN = Domain(
     weights="tsp",
     plans=PlanTools(tour_edges, encode_tour, tour_polisher, polish_kernel="tour moves"),
     neighbourhoods=tour_prefixes,
+    plane_stress=lambda instance: instance.plane_stress,
     construct=construct_tour,
     improver="ils",
     search=SearchDefaults(

@@ -101,16 +101,10 @@ def minimise_stress(
     Rounds of SMACOF (de Leeuw 1977): each takes the minimum of a bound that touches the weighted
     stress at the current points.
     """
-    off_diagonal = ~np.eye(len(plane), dtype=bool)
-    between_nodes = distances[off_diagonal]
-    if not between_nodes.any():
+    if not distances.any():
         return plane
-    # Without a least distance, places in one town would outweigh everything else.
-    positive = between_nodes[between_nodes > 0]
-    least = np.quantile(positive, TUNING.short_quantile)
-    least = max(least, TUNING.min_short_share * positive.max())
-    bounded = np.maximum(distances, least)
-    weight = np.where(off_diagonal, 1.0 / bounded**2, 0.0)
+    least = short_distance(distances)
+    weight = stress_weights(distances, least)
     laplacian = np.diag(weight.sum(1)) - weight
     solve = np.linalg.pinv(laplacian, hermitian=True)
     wanted = weight * distances
@@ -121,6 +115,41 @@ def minimise_stress(
         total_pull = pull.sum(1)[:, None]
         plane = solve @ (total_pull * plane - pull @ plane)
     return plane
+
+
+def short_distance(distances: Float[np.ndarray, "N N"]) -> float:
+    """Return the shortest distance that a weight respects.
+
+    Without it, places in one town would outweigh everything else.
+    """
+    positive = distances[distances > 0]
+    least = np.quantile(positive, TUNING.short_quantile)
+    return float(max(least, TUNING.min_short_share * positive.max()))
+
+
+def stress_weights(distances: Float[np.ndarray, "N N"], least: float) -> Float[np.ndarray, "N N"]:
+    """Return the weight of each distance: errors count relative to its size."""
+    off_diagonal = ~np.eye(len(distances), dtype=bool)
+    bounded = np.maximum(distances, least)
+    return np.where(off_diagonal, 1.0 / bounded**2, 0.0)
+
+
+def relative_stress(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray, "N 2"]) -> float:
+    """Return how far points are from having some distances: 0 if they have them, 1 if none.
+
+    It is the square root of the weighted stress, as a share of what it is if all points coincide.
+    The points are scaled to fit best.
+    """
+    if not distances.any():
+        return 0.0
+    weight = stress_weights(distances, short_distance(distances))
+    current = euclidean_distances(plane)
+    agreement = (weight * distances * current).sum()
+    total = (weight * distances**2).sum() * (weight * current**2).sum()
+    if not total > 0:
+        return 1.0
+    explained = min(1.0, agreement**2 / total)
+    return float(np.sqrt(1.0 - explained))
 
 
 def classical_scaling(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
@@ -200,3 +229,13 @@ class MetricInstance:
             x = longitude * np.cos(np.deg2rad(latitude.mean()))
             return np.stack([x, latitude], axis=1)
         return np.asarray(self.xy, dtype=np.float64)
+
+    @cached_property
+    def plane_stress(self) -> float:
+        """Return how badly positions in the plane reproduce a matrix, from 0 to 1.
+
+        Positions of a file are as they are: 0.
+        """
+        if self.metric != "EXPLICIT":
+            return 0.0
+        return relative_stress(self.distances, self.planar_xy)

@@ -142,11 +142,12 @@ WarmStart = Annotated[
     ),
 ]
 Then = Annotated[
-    str | None,
+    str,
     typer.Option(
         metavar="SOLVER",
-        help="auto (our own local search: ils, ruin or tabu), ils, lkh, pyvrp, ruin, tabu or "
-        "cpsat: continues for the second half of the --seconds.",
+        help="What continues after the search, for half of the --seconds or more: auto (our own "
+        "local search, if each instance gets enough time), none, ils, lkh, pyvrp, ruin, tabu or "
+        "cpsat.",
     ),
 ]
 Top = Annotated[
@@ -176,7 +177,7 @@ def solve_command(
     threads: Threads = None,
     warm_start: WarmStart = None,
     polish: Polish = False,
-    then: Then = None,
+    then: Then = "auto",
     top: Top = 1,
     trace: Trace = None,
     output: Output = None,
@@ -188,9 +189,10 @@ def solve_command(
     """Find short tours, vehicle routes or job-shop schedules; each is checked and measured in its
     file's own metric.
 
-    Instances of equal size are solved together and share the seconds. Without --attempts and
-    --seconds: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search and keeps
-    the best tours so far.
+    A search of the policy and local search share the seconds, and instances of equal size are
+    solved together. Without --attempts and --seconds: up to 1600 attempts, 30 seconds at most.
+    With --attempts alone there is no local search. Ctrl-C ends it all and keeps the best plans so
+    far.
 
     Exit codes: 0 done, 2 wrong usage, 3 an input cannot be used, 4 an engine or a package is
     missing, 5 no plan within the limits, 6 an output could not be written, 130 interrupted.
@@ -208,7 +210,7 @@ def solve_command(
             from rhumbline.pipeline import SolveRequest, budget_or_default
             from rhumbline.search.after_search import AfterSearch
         given = tuple(settings or ())
-        solve_request.check_after_search(then, seconds or total_seconds)
+        solve_request.check_after_search(then, attempts, seconds or total_seconds)
         solve_request.check_strategy(search, given)
         request = SolveRequest(
             budget=budget_or_default(attempts, seconds, total_seconds),
