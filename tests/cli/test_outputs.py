@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rhumbline import cli, plots
+from rhumbline import cli, pipeline, plots
 from rhumbline.errors import note_once
 from rhumbline.files import read
 from rhumbline.formats.tsplib import read_tour
@@ -52,6 +52,25 @@ def test_a_plan_that_cannot_be_written_is_printed(solve: Run, tsp: Run, tmp_path
     expected = [f"error: {tmp_path / 'out' / name}: {reason}" for name in ("a.tour", "b.tour")]
     assert done.stderr.splitlines() == expected
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_folder_that_vanishes_during_the_search(
+    solve: Run, square: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could be written before the search and cannot be now loses no result."""
+    folder = tmp_path / "out"
+    solve_task = pipeline.solve_task
+
+    def solve_and_remove(*words: Any) -> Any:
+        folder.rmdir()
+        return solve_task(*words)
+
+    monkeypatch.setattr(pipeline, "solve_task", solve_and_remove)
+    done = solve(square, "--quiet", "--plot", "--output", folder)
+    assert (done.exit_code, done.stdout.count("\n")) == (6, 1)
+    first, second = done.stderr.splitlines()
+    assert first.startswith(f"error: {folder / 'square.tour'}: cannot be written: No such file")
+    assert second.startswith(f"warning: {folder / 'square.png'}: cannot be written: No such file")
 
 
 def test_a_picture_that_cannot_be_written_is_a_warning(

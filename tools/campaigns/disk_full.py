@@ -22,7 +22,7 @@ FULL = "/dev/full"
 FILES = ("harbour100.tsp", "bakery80.vrp", "workshop12.jsp")
 SUFFIXES = {".tsp": ".tour", ".vrp": ".sol", ".jsp": ".sched"}
 # Codes that docs/guide/solve.md gives: done, a place cannot be written, an output has failed.
-CODES = {"solve": {0, 6}, "train": {0, 3, 6}, "bench": {0, 3, 6}}
+CODES = {"solve": {0, 6}, "train": {0, 3, 6}, "bench": {0, 3, 6}, "info": {0, 6}}
 MAX_SECONDS = 120.0  # of one process, which may have to compile a kernel
 RECIPE = """problem = "tsp"
 size = 8
@@ -101,7 +101,7 @@ def run(seconds: float, seed: int) -> CampaignResult:
     rng = random.Random(seed)
     tally = Tally()
     ends = time.monotonic() + seconds
-    trials = (try_solve, try_streams, try_bench, try_train)
+    trials = (try_solve, try_streams, try_other_streams, try_bench, try_train)
     place = 0
     while place < len(trials) or time.monotonic() < ends:
         trial = trials[place] if place < len(trials) else rng.choice(trials)
@@ -154,26 +154,65 @@ def try_streams(folder: Path, rng: random.Random, tally: Tally) -> None:
     source = ROOT / "examples" / rng.choice(FILES)
     out = folder / "out"
     words = [*solve_words(source, rng), "--output", str(out)]
-    stdout = rng.choice(["", f">{FULL}", ">&-"])
-    stderr = rng.choice(["", f"2>{FULL}", "2>&-"])
+    stdout, stderr = random_streams(rng)
     ended = start(words, None, f"{stdout} {stderr}")
-    tally.check(ended)
-    tally.expect(ended.code == (6 if stdout else 0), f"a wrong code for {stdout} {stderr}", ended)
+    check_streams(ended, stdout, stderr, tally)
     tally.expect(bool(stdout) or ended.stdout.count("\n") == 1, "a lost result", ended)
     plan = out / f"{source.stem}{SUFFIXES[source.suffix]}"
     tally.expect(plan.is_file(), f"a lost plan for {stdout} {stderr}", ended)
 
 
-def try_bench(folder: Path, rng: random.Random, tally: Tally) -> None:
-    """Run a suite whose results do not fit on the disk, and go on when there is room."""
+def try_other_streams(folder: Path, rng: random.Random, tally: Tally) -> None:
+    """Run another command with a full or closed stdout or stderr; its files are written."""
+    bench, results = bench_words(folder)
+    train = train_words(folder)
+    made = {"bench": results, "train": folder / "run" / "policy.safetensors", "info": None}
+    words = rng.choice([bench, train, ["info", "tsp"]])
+    stdout, stderr = random_streams(rng)
+    ended = start(words, None, f"{stdout} {stderr}")
+    check_streams(ended, stdout, stderr, tally)
+    tally.expect(bool(stdout) or bool(ended.stdout), "a lost result", ended)
+    file = made[words[0]]
+    tally.expect(file is None or file.is_file(), "a lost file", ended)
+
+
+def random_streams(rng: random.Random) -> tuple[str, str]:
+    """Return redirections of stdout and stderr, each open, full or closed."""
+    stdout = rng.choice(["", f">{FULL}", ">&-"])
+    stderr = rng.choice(["", f"2>{FULL}", "2>&-"])
+    return stdout, stderr
+
+
+def check_streams(ended: Ended, stdout: str, stderr: str, tally: Tally) -> None:
+    """Check that stderr costs nothing, and that a failed stdout is an error."""
+    tally.check(ended)
+    expected = 6 if stdout else 0
+    tally.expect(ended.code == expected, f"a wrong code for {stdout} {stderr}", ended)
+
+
+def bench_words(folder: Path) -> tuple[list[str], Path]:
+    """Write a small suite; return the command that runs it, and the file of its results."""
     instances = folder / "instances"
     instances.mkdir()
     for number in range(3):
         text = (ROOT / "examples" / "harbour100.tsp").read_text()
         (instances / f"{number}.tsp").write_text(text.replace("harbour100", f"copy{number}"))
-    (folder / "small.toml").write_text(SUITE.format(folder=instances))
+    suite = folder / "small.toml"
+    suite.write_text(SUITE.format(folder=instances))
     results = folder / "results.jsonl"
-    words = ["bench", str(folder / "small.toml"), "--out", str(results), "--device", "cpu"]
+    return ["bench", str(suite), "--out", str(results), "--device", "cpu"], results
+
+
+def train_words(folder: Path) -> list[str]:
+    """Write a small recipe; return the command that runs it."""
+    recipe = folder / "tiny.toml"
+    recipe.write_text(RECIPE)
+    return ["train", str(recipe), "--out", str(folder / "run"), "--device", "cpu"]
+
+
+def try_bench(folder: Path, rng: random.Random, tally: Tally) -> None:
+    """Run a suite whose results do not fit on the disk, and go on when there is room."""
+    words, results = bench_words(folder)
     tally.check(start(words, random_limit(rng, 10_000)))
     again = start(words, None)
     tally.check(again)
@@ -185,10 +224,7 @@ def try_bench(folder: Path, rng: random.Random, tally: Tally) -> None:
 
 def try_train(folder: Path, rng: random.Random, tally: Tally) -> None:
     """Train into a folder in which policies, states or reports do not fit."""
-    recipe = folder / "tiny.toml"
-    recipe.write_text(RECIPE)
-    words = ["train", str(recipe), "--out", str(folder / "run"), "--device", "cpu"]
-    ended = start(words, random_limit(rng, 200_000))
+    ended = start(train_words(folder), random_limit(rng, 200_000))
     tally.check(ended)
     printed = ended.stdout.strip()
     tally.expect(bool(printed) == (ended.code == 0), "no path of the policy", ended)
