@@ -18,10 +18,11 @@ import torch
 from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
 from rhumbline.domains import DOMAINS, find_policy_family, plan_tools
-from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
+from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra, shorten
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
+from rhumbline.registry import suggest_known
 from rhumbline.search.after_search import (
     AfterSearch,
     Improvement,
@@ -39,6 +40,7 @@ from rhumbline.search.strategies import (
     possible_defaults,
     strategy_class,
 )
+from rhumbline.search.strategies.greedy_sampling import Greedy
 from rhumbline.search.strategy import (
     PlainStrategy,
     Strategy,
@@ -48,6 +50,7 @@ from rhumbline.search.strategy import (
 )
 from rhumbline.search.task import Task, make_task
 
+DEVICE_NAMES = ("auto", "cpu", "cuda")
 DEFAULT_SECONDS = 30.0
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=DEFAULT_SECONDS)
 
@@ -114,6 +117,7 @@ class GroupRun:
     strategy_name: str
     strategy: Strategy[Any]
     policy: LoadedPolicy
+    budget: Budget
     after: AfterSearch  # with the solver that runs here
 
 
@@ -234,7 +238,24 @@ def make_run(
         chosen = strategy
     policy = policies[task.problem.solves]
     after = settle_after_search(group, task, request)
-    return GroupRun(group.places, task, name, chosen, policy, after)
+    run = GroupRun(group.places, task, name, chosen, policy, request.budget, after)
+    return one_attempt(run) if is_trivial(group) else run
+
+
+def is_trivial(group: Group) -> bool:
+    """Return whether all plans of each instance cost the same, as for a single city."""
+    for instance in group.instances:
+        domain = DOMAINS.get(instance.problem)
+        if domain is None or not domain.is_trivial(instance):
+            return False
+    return True
+
+
+def one_attempt(run: GroupRun) -> GroupRun:
+    """Return the same run with one attempt and no phases after it, whatever the budget is."""
+    budget = Budget(attempts=1)
+    after = replace(run.after, polish=False, then=None)
+    return replace(run, strategy_name="greedy", strategy=Greedy(), budget=budget, after=after)
 
 
 def settle_after_search(group: Group, task: Task, request: SolveRequest) -> AfterSearch:
@@ -304,11 +325,8 @@ def solve_runs(
             if result is None:
                 # Groups with a construction have been left out.
                 run = next(run for run in runs if run.places == group.places)
-                share = request
-                if request.total_seconds is not None:
-                    share = replace(request, budget=shares.next_budget(request.budget))
-                    run = replace(run, after=settle_after_search(group, run.task, share))
-                result = solve_run(group, run, share, listener)
+                run = limit_run(run, group, request, shares)
+                result = solve_run(group, run, request, listener)
         except KeyboardInterrupt:  # before the search, or after it while plans were being checked
             seconds = time.monotonic() - start_time
             result = interrupted_result(group, run, request, seconds)
@@ -317,6 +335,16 @@ def solve_runs(
         yield result
         if result.interrupted:
             return
+
+
+def limit_run(run: GroupRun, group: Group, request: SolveRequest, shares: TimeShares) -> GroupRun:
+    """Return a run within its share of the total time."""
+    budget = shares.next_budget(run.budget)
+    has_own_budget = run.budget is not request.budget  # of one attempt, which is short
+    if request.total_seconds is None or has_own_budget:
+        return run
+    after = settle_after_search(group, run.task, replace(request, budget=budget))
+    return replace(run, budget=budget, after=after)
 
 
 def constructed_result(group: Group, request: SolveRequest) -> GroupResult | None:
@@ -338,11 +366,11 @@ def solve_run(
     try:
         note_distortion(run, listener)
         if request.warm_up:
-            warm_up_gpu(run, request.budget)
+            warm_up_gpu(run, run.budget)
         solutions, interrupted = solve_task(
             run.strategy,
             run.task,
-            request.budget,
+            run.budget,
             listener.progress,
             after,
             warm_starts_of(group, request),
@@ -354,7 +382,7 @@ def solve_run(
     try:
         listener.group_ended(run)
         if solutions and not interrupted:
-            note_early_end(run, solutions[0].attempts, request.budget, listener)
+            note_early_end(run, solutions[0].attempts, run.budget, listener)
     except KeyboardInterrupt:
         return replace(result, interrupted=True)
     return result
@@ -434,8 +462,10 @@ def check_total_seconds(seconds: int | float) -> None:
 
 def find_device(name: str) -> torch.device:
     """Return the device a user means; `auto` is a GPU if there is one."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device '{name}' is not known; use auto, cpu or cuda")
+    if name not in DEVICE_NAMES:
+        raise InputError(
+            f"device '{shorten(name)}' is not known{suggest_known(name, DEVICE_NAMES)}"
+        )
     if name == "cpu":
         return torch.device("cpu")
     has_gpu = torch.cuda.is_available()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import LimitExceeded
 from rhumbline.problems import Plan
 from rhumbline.problems.cvrp import CVRPInstance
@@ -112,6 +113,7 @@ def result_json(solution: Solution, problem: str, facts: dict[str, Any]) -> str:
     }
     if excess:
         found["over_limit"] = excess
+    found |= plan_facts(problem, solution.plan, solution.instance)
     return json.dumps(found | facts)
 
 
@@ -125,6 +127,13 @@ def excess_over_limit(plan: Plan, instance: Any) -> str | None:
     except LimitExceeded as error:
         return error.excess
     return None
+
+
+def plan_facts(problem: str, plan: Any, instance: Any) -> dict[str, Any]:
+    """Return what the domain says of a plan besides its numbers, for JSON."""
+    domain = DOMAINS.get(problem)
+    describe = domain.files.plan_facts if domain else None
+    return describe(plan, instance) if describe else {}
 
 
 def after_search_facts(solution: Solution, after_search: AfterSearch) -> dict[str, Any]:
@@ -145,6 +154,7 @@ def after_search_facts(solution: Solution, after_search: AfterSearch) -> dict[st
                 "cost": found.cost,
                 "plan": found.plan.to_file_numbers(solution.instance),
                 "phase": found.phase,
+                **plan_facts(solution.instance.problem, found.plan, solution.instance),
             }
             for found in (solution, *solution.others)
         ]
