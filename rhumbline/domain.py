@@ -58,6 +58,8 @@ class FileFormats:
     # The plan in the numbers of a JSON result, and how to describe them in an error message.
     parse_plan: Callable[[Any, Any], Any] | None = None
     plan_form: str = "a list of whole numbers"
+    # What a JSON result says of a plan of an instance, besides its numbers.
+    plan_facts: Callable[[Any, Any], dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,8 @@ class Domain:
     search: SearchDefaults = SearchDefaults()
     training: TrainingTraits = TrainingTraits()
     draw: str | None = None  # "module:function" that draws a plan
+    # Whether the plans of an instance differ in cost; if not, one attempt is enough. None: always.
+    plans_differ: Callable[[Any], bool] | None = None
 
     def require(self, part: str, what: str) -> Any:
         """Return an optional part, such as "plans"; refuse `what` for a problem without it."""
@@ -165,6 +169,10 @@ class Domain:
         if value is None:
             self.refuse(what)
         return value
+
+    def is_trivial(self, instance: Any) -> bool:
+        """Return whether all plans of an instance cost the same, so that nothing is searched."""
+        return self.plans_differ is not None and not self.plans_differ(instance)
 
     def refuse(self, what: str) -> NoReturn:
         """Raise: this problem does not support `what`."""

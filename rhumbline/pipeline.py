@@ -18,10 +18,11 @@ import torch
 from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
 from rhumbline.domains import DOMAINS, find_policy_family, plan_tools
-from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
+from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra, shorten
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
+from rhumbline.registry import suggest_known
 from rhumbline.search.after_search import (
     AfterSearch,
     Improvement,
@@ -39,6 +40,7 @@ from rhumbline.search.strategies import (
     possible_defaults,
     strategy_class,
 )
+from rhumbline.search.strategies.greedy_sampling import Greedy
 from rhumbline.search.strategy import (
     PlainStrategy,
     Strategy,
@@ -48,6 +50,7 @@ from rhumbline.search.strategy import (
 )
 from rhumbline.search.task import Task, make_task
 
+DEVICE_NAMES = ("auto", "cpu", "cuda")
 DEFAULT_SECONDS = 30.0
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=DEFAULT_SECONDS)
 
@@ -110,6 +113,7 @@ class GroupRun:
     strategy_name: str
     strategy: Strategy[Any]
     policy: LoadedPolicy
+    budget: Budget
     after: AfterSearch  # with the solver that runs here
 
 
@@ -231,7 +235,24 @@ def make_run(
     after = after.settled(task.problem.name, request.budget, task.count)
     if request.budget is DEFAULT_BUDGET:  # a user who names no time need not wait for all of it
         after = replace(after, max_solver_seconds=0.5 * DEFAULT_SECONDS)
-    return GroupRun(group.places, task, name, chosen, policy, after)
+    run = GroupRun(group.places, task, name, chosen, policy, request.budget, after)
+    return one_attempt(run) if is_trivial(group) else run
+
+
+def is_trivial(group: Group) -> bool:
+    """Return whether all plans of each instance cost the same, as for a single city."""
+    for instance in group.instances:
+        domain = DOMAINS.get(instance.problem)
+        if domain is None or not domain.is_trivial(instance):
+            return False
+    return True
+
+
+def one_attempt(run: GroupRun) -> GroupRun:
+    """Return the same run with one attempt and no phases after it, whatever the budget is."""
+    budget = Budget(attempts=1)
+    after = replace(run.after, polish=False, then=None)
+    return replace(run, strategy_name="greedy", strategy=Greedy(), budget=budget, after=after)
 
 
 def solve_runs(
@@ -266,11 +287,11 @@ def solve_run(
     try:
         note_distortion(run, listener)
         if request.warm_up:
-            warm_up_gpu(run, request.budget)
+            warm_up_gpu(run, run.budget)
         solutions, interrupted = solve_task(
             run.strategy,
             run.task,
-            request.budget,
+            run.budget,
             listener.progress,
             after,
             warm_starts_of(group, request),
@@ -282,7 +303,7 @@ def solve_run(
     try:
         listener.group_ended(run)
         if solutions and not interrupted:
-            note_early_end(run, solutions[0].attempts, request.budget, listener)
+            note_early_end(run, solutions[0].attempts, run.budget, listener)
     except KeyboardInterrupt:
         return replace(result, interrupted=True)
     return result
@@ -346,8 +367,10 @@ def budget_or_default(attempts: int | None, seconds: int | float | None) -> Budg
 
 def find_device(name: str) -> torch.device:
     """Return the device a user means; `auto` is a GPU if there is one."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device '{name}' is not known; use auto, cpu or cuda")
+    if name not in DEVICE_NAMES:
+        raise InputError(
+            f"device '{shorten(name)}' is not known{suggest_known(name, DEVICE_NAMES)}"
+        )
     if name == "cpu":
         return torch.device("cpu")
     has_gpu = torch.cuda.is_available()

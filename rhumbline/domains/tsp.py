@@ -26,6 +26,12 @@ from rhumbline.problems.unit_square import rescale_lengths
 
 RULES = TSP()
 
+
+def tours_differ(instance: TSPInstance) -> bool:
+    """Return whether tours differ in length: up to three cities there is one, and its reverse."""
+    return instance.size > 3
+
+
 TSP_DOMAIN = Domain(
     name="tsp",
     instance=TSPInstance,
@@ -72,5 +78,6 @@ TSP_DOMAIN = Domain(
         min_items=4,
         store="rhumbline.training.data.routing:RoutingStore",
     ),
+    plans_differ=tours_differ,
     draw="rhumbline.plots.tour:draw_tour",
 )

@@ -20,6 +20,9 @@ class EmbeddingTuning:
     rounds: int = 100  # of SMACOF
     short_quantile: float = 0.01  # of the positive distances: the shortest that a weight respects
     min_distance_share: float = 1e-9  # of that distance: avoids a division by zero
+    # Squares of smaller numbers, or their inverses, leave the range of float64.
+    min_largest_distance: float = 1e-100
+    min_short_share: float = 1e-9  # of the longest distance, for that shortest one
 
 
 TUNING = EmbeddingTuning()
@@ -84,6 +87,9 @@ def embed_in_plane(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 
 
     Short distances matter most, because tours consist of them.
     """
+    largest = distances.max()
+    if 0 < largest < TUNING.min_largest_distance:
+        return embed_in_plane(distances / largest) * largest
     return minimise_stress(distances, classical_scaling(distances))
 
 
@@ -117,7 +123,8 @@ def short_distance(distances: Float[np.ndarray, "N N"]) -> float:
     Without it, places in one town would outweigh everything else.
     """
     positive = distances[distances > 0]
-    return float(np.quantile(positive, TUNING.short_quantile))
+    least = np.quantile(positive, TUNING.short_quantile)
+    return float(max(least, TUNING.min_short_share * positive.max()))
 
 
 def stress_weights(distances: Float[np.ndarray, "N N"], least: float) -> Float[np.ndarray, "N N"]:
