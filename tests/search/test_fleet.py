@@ -8,7 +8,7 @@ import torch
 
 from rhumbline.api import prepare, solve
 from rhumbline.decoding.request import reprice
-from rhumbline.errors import InputError, MissedLimit
+from rhumbline.errors import Infeasible, InputError
 from rhumbline.inputs import instances_from
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
@@ -141,7 +141,7 @@ def test_a_fleet_that_packing_forbids_is_reported(policy: CVRPPolicy) -> None:
     words = (
         "thirds: the plan needs 3 vehicles, 2 are allowed; 5 attempts found none within the limit"
     )
-    with pytest.raises(MissedLimit, match=f"^{words}") as missed:
+    with pytest.raises(Infeasible, match=f"^{words}") as missed:
         solve(THIRDS, policy=policy, strategy=Sampling(), attempts=5, vehicles=2)
     (solution,) = missed.value.solutions
     assert len(solution.plan.routes) == 3
