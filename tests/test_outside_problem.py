@@ -125,7 +125,7 @@ def test_it_is_small() -> None:
 
 def test_rules(op: Any, instances: list[Any]) -> None:
     """The rules keep all contracts; costs are negative prizes."""
-    check_problem(op.problem, instances, construct=op.construct)
+    check_problem(op.problem, instances)
     batch = op.problem.sample(2, 6, torch.Generator().manual_seed(0))
     assert (op.problem.cost(batch, op.problem.starts(batch)[..., None]) < 0).all()
 

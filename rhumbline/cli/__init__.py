@@ -6,6 +6,7 @@ them.
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib.util import find_spec
 
 from rhumbline.cli.process import (
@@ -15,7 +16,7 @@ from rhumbline.cli.process import (
     install_signal_handlers,
     print_note,
 )
-from rhumbline.cli.signals import leave_compilers_behind
+from rhumbline.cli.signals import leave_at_once
 from rhumbline.errors import MissingExtra
 
 
@@ -23,9 +24,11 @@ def main() -> None:
     """Run the command line of this process and exit with its code."""
     guard_streams()
     install_signal_handlers()
-    with leave_compilers_behind(), exit_on_error():
+    words = sys.argv[1:]
+    end_of_solve = leave_at_once() if words[:1] == ["solve"] else nullcontext()
+    with end_of_solve, exit_on_error():
         try:
-            run_words(sys.argv[1:])
+            run_words(words)
         finally:
             flush_stdout()
 

@@ -101,10 +101,16 @@ def minimise_stress(
     Rounds of SMACOF (de Leeuw 1977): each takes the minimum of a bound that touches the weighted
     stress at the current points.
     """
-    if not distances.any():
+    off_diagonal = ~np.eye(len(plane), dtype=bool)
+    between_nodes = distances[off_diagonal]
+    if not between_nodes.any():
         return plane
-    least = short_distance(distances)
-    weight = stress_weights(distances, least)
+    # Without a least distance, places in one town would outweigh everything else.
+    positive = between_nodes[between_nodes > 0]
+    least = np.quantile(positive, TUNING.short_quantile)
+    least = max(least, TUNING.min_short_share * positive.max())
+    bounded = np.maximum(distances, least)
+    weight = np.where(off_diagonal, 1.0 / bounded**2, 0.0)
     laplacian = np.diag(weight.sum(1)) - weight
     solve = np.linalg.pinv(laplacian, hermitian=True)
     wanted = weight * distances
@@ -117,23 +123,6 @@ def minimise_stress(
     return plane
 
 
-def short_distance(distances: Float[np.ndarray, "N N"]) -> float:
-    """Return the shortest distance that a weight respects.
-
-    Without it, places in one town would outweigh everything else.
-    """
-    positive = distances[distances > 0]
-    least = np.quantile(positive, TUNING.short_quantile)
-    return float(max(least, TUNING.min_short_share * positive.max()))
-
-
-def stress_weights(distances: Float[np.ndarray, "N N"], least: float) -> Float[np.ndarray, "N N"]:
-    """Return the weight of each distance: errors count relative to its size."""
-    off_diagonal = ~np.eye(len(distances), dtype=bool)
-    bounded = np.maximum(distances, least)
-    return np.where(off_diagonal, 1.0 / bounded**2, 0.0)
-
-
 def relative_stress(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray, "N 2"]) -> float:
     """Return how far points are from having some distances: 0 if they have them, 1 if none.
 
@@ -142,7 +131,10 @@ def relative_stress(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray
     """
     if not distances.any():
         return 0.0
-    weight = stress_weights(distances, short_distance(distances))
+    positive = distances[distances > 0]
+    least = np.quantile(positive, TUNING.short_quantile)
+    bounded = np.maximum(distances, max(least, TUNING.min_short_share * positive.max()))
+    weight = 1.0 / bounded**2  # as in `minimise_stress`; the diagonal has no error
     current = euclidean_distances(plane)
     agreement = (weight * distances * current).sum()
     total = (weight * distances**2).sum() * (weight * current**2).sum()

@@ -55,8 +55,9 @@ class AfterSearchTuning:
     # The same where positions in the plane reproduce the distances badly.
     far_search_share: float = 0.05
     # Above this stress the policy cannot help. Up to 0.11 (TSPLIB's matrices, roads, 20 % of noise)
-    # 64 attempts end at gaps of 0 to 3 %; from 0.2 to 0.6 at 8 to 70 %; from 0.8 at 1,000 % or more.
+    # 64 attempts end at gaps of 0 to 3 %, from 0.2 to 0.6 at 8 to 70 %, from 0.8 at 1,000 % and up.
     max_plane_stress: float = 0.2
+    late_share: float = 0.02  # of the seconds, for constructions after they have passed
     polish_share: float = 0.1  # of the seconds ...
     max_polish_seconds: float = 0.5  # ... or this, whichever is less
     # Of each instance. Polishing only the best gives worse results (research/notebooks/polish.md).
@@ -398,10 +399,12 @@ class AfterSearchRun:
         """Let a solver improve the best different plans; instances share the time that is left."""
         assert self.budget.seconds is not None
         end = min(self.budget.seconds, self.seconds + self.after.max_solver_seconds)
+        # If the search was late, the plans of a bad policy are still replaced while that is quick.
+        last_construction = (1.0 + TUNING.late_share) * end
         self.report(instances, name)  # that it begins
         for place, candidates in enumerate(instances):
             share = (end - self.seconds) / (len(instances) - place)
-            if share > 0:
+            if place == 0 or self.seconds < last_construction:
                 candidates.add_construction()
             before = candidates.best.cost
             trouble = "" if share > 0 else "no time was left for it"

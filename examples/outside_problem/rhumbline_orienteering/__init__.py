@@ -5,7 +5,7 @@ from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.problems.edges import trip_edges
 from rhumbline_orienteering import files
 from rhumbline_orienteering.policy import OPPolicy
-from rhumbline_orienteering.rules import OPInstance, Orienteering, Trip, visit_nearest
+from rhumbline_orienteering.rules import OPInstance, Orienteering, Trip
 
 RULES = Orienteering()
 
@@ -21,7 +21,6 @@ OP = domain.Domain(
         parse_plan=lambda numbers, instance: Trip(tuple(map(int, numbers))),
     ),
     plans=domain.PlanTools(trip_edges, lambda instance, trip: [*trip.customers, 0]),
-    construct=visit_nearest,
     search=domain.SearchDefaults(comparable_starts=True),
     training=domain.TrainingTraits(pads_plans=True),
     draw="rhumbline_orienteering.files:draw_trip",

@@ -77,14 +77,6 @@ class Trip:
         return list(self.customers)
 
 
-def visit_nearest(instance: OPInstance) -> Trip:
-    """Return the longest feasible trip to the customers in order of distance from the depot."""
-    order = instance.distances[0, 1:].argsort() + 1
-    legs = instance.distances[[0, *order[:-1]], order].cumsum() + instance.distances[order, 0]
-    count = int((legs <= instance.limit).cumprod().sum())
-    return Trip(tuple(int(customer) for customer in order[:count]))
-
-
 @dataclass(frozen=True)
 class OPBatch(Record):
     xy: Tensor  # [B, N, 2], in the unit square
