@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from rhumbline.errors import Infeasible, quote, shorten
+from rhumbline.errors import Infeasible, LimitExceeded, quote, shorten
 from rhumbline.formats.best_known import read_best_known
 from rhumbline.formats.coordinates import (
     read_coordinates,
@@ -320,8 +320,15 @@ def read_route(
 
 
 def write_sol(path: Path, routes: Routes, instance: CVRPInstance, comment: str) -> None:
-    """Check a plan and write it as CVRPLIB does; `comment` is unused, the format has none."""
-    routes.check(instance)
+    """Check a plan and write it as CVRPLIB does; `comment` is unused, the format has none.
+
+    A plan that only exceeds the limit on vehicles is written with a note that says so.
+    """
+    notes: list[str] = []
+    try:
+        routes.check(instance)
+    except LimitExceeded as error:
+        notes.append(f"COMMENT : over the limit: {error.excess}")
     plan = routes.to_file_numbers(instance)
     served = [route for route in plan if route]
     lines: list[str] = []
@@ -329,5 +336,5 @@ def write_sol(path: Path, routes: Routes, instance: CVRPInstance, comment: str) 
         words = " ".join(map(str, route))
         lines.append(f"Route #{number}: {words}")
     lines.append(f"Cost {routes.cost(instance)}")
-    lines.append("")
+    lines += [*notes, ""]
     write_text(path, "\n".join(lines))

@@ -136,7 +136,8 @@ class Routes:
         if allowed is not None and needed > allowed:
             found = f"the plan needs {needed} vehicles"
             limit = f"{allowed} are allowed"
-            raise LimitExceeded(f"{name}: {found}, {limit}")
+            excess = f"needs {needed} vehicles, limit {allowed}"
+            raise LimitExceeded(f"{name}: {found}, {limit}", excess)
 
     def cost(self, instance: CVRPInstance) -> int | float:
         """Return the length of all routes, from the depot and back, in the instance's metric.
