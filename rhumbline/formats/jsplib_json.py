@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from rhumbline.errors import InputError, escape_controls, shorten
+from rhumbline.errors import InputError, escape_controls, explain_parse_error, shorten
 from rhumbline.formats.best_known import check_known_cost, with_best_makespan
 from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.problems.jssp.instance import JSSPInstance, Table, jssp_from_tables
@@ -60,7 +60,8 @@ def load_object(path: Path) -> dict[str, Any]:
         facts = json.loads(read_bytes(path, LIMITS.max_text_bytes))
     except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, a huge number, deep nesting
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
-        raise InputError.at(path, line, f"is not JSON ({error}); correct it") from error
+        reason = explain_parse_error(error)
+        raise InputError.at(path, line, f"is not JSON ({reason}); correct it") from error
     if isinstance(facts, dict) and LIBRARY_FORM.needed[0] in facts:
         facts = translate_library(path, cast(dict[str, Any], facts))
     known = (*REQUIRED_KEYS, "name", "best_known", "machine_count", "first_machine")
