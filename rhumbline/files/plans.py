@@ -7,7 +7,13 @@ from typing import Any
 
 from rhumbline.domain import Domain
 from rhumbline.domains import DOMAINS
-from rhumbline.errors import Infeasible, InputError, PlanError, explain_parse_error, shorten
+from rhumbline.errors import (
+    Infeasible,
+    InputError,
+    PlanError,
+    explain_parse_error,
+    shorten,
+)
 from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.problems import Plan
 

@@ -42,11 +42,13 @@ def read_standard_input() -> bytes:
     stream = getattr(sys.stdin, "buffer", None)
     if stream is None:
         raise InputError(f"{WORDS}: is closed, expected an instance")
-    if sys.stdin.isatty():
-        waiting = f"note: reading an instance from {WORDS}; end it with Ctrl-D"
-        print(waiting, file=sys.stderr, flush=True)
     try:
-        content = read_stream(stream, WORDS, LIMITS.max_text_bytes)
+        if sys.stdin.isatty():
+            waiting = f"note: reading an instance from {WORDS}; end it with Ctrl-D"
+            print(waiting, file=sys.stderr, flush=True)
+            content = b"".join(iter(stream.readline, b""))  # in one piece: Ctrl-D ends it once
+        else:
+            content = read_stream(stream, WORDS, LIMITS.max_text_bytes)
     except (OSError, ValueError) as error:
         raise InputError(f"{WORDS}: cannot be read: {error}") from error
     if not content.strip():

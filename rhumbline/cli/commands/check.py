@@ -95,6 +95,7 @@ def sort_files(paths: Sequence[Path], stack: ExitStack) -> CheckFiles:
     """Return which files hold instances and which hold plans, those of folders included."""
     from rhumbline.files.discovery import find_instance_files, has_wildcard
     from rhumbline.files.standard_input import WORDS, is_standard_input, standard_input_file
+    from rhumbline.formats.safe_io import read_bytes
 
     files = CheckFiles()
     for path in paths:
@@ -110,8 +111,7 @@ def sort_files(paths: Sequence[Path], stack: ExitStack) -> CheckFiles:
         elif holds_plans(path):
             files.plans.append(path)
         elif not path.exists() and not has_wildcard(str(path)):
-            message = "there is no such file; check the name and the folder"
-            raise InputError.at(path, None, message)
+            read_bytes(path)  # raises, and suggests the file that was meant
         else:
             files.instances += find_instance_files(path)
     for kind, there in (("instance", files.instances), ("plan", files.plans)):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, explain_parse_error
 from rhumbline.formats.best_known import read_best_known
 from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.problems.cvrp.python_inputs import CVRP_FORMS, cvrp_from_facts
@@ -66,7 +66,8 @@ def load_json_object(path: Path) -> Mapping[str, Any]:
         facts = json.loads(read_bytes(path, LIMITS.max_text_bytes))
     except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, a huge number, deep nesting
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
-        raise InputError.at(path, line, f"is not JSON ({error}); correct it") from error
+        reason = explain_parse_error(error)
+        raise InputError.at(path, line, f"is not JSON ({reason}); correct it") from error
     if not isinstance(facts, dict):
         shop = "durations and machines (a job shop)"
         routing = "coordinates or distances (TSP; for CVRP also demands and capacity)"

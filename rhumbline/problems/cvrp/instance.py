@@ -270,7 +270,9 @@ def check_array_demands(
     name: str, demands: np.ndarray, capacity: np.ndarray | np.number | int | float
 ) -> None:
     """Raise unless the capacity is one finite number, or at the first invalid demand."""
-    if np.shape(capacity) or not np.isfinite(capacity):
+    # NumPy cannot hold integers of more than 64 bits, which are finite.
+    is_finite = isinstance(capacity, int) or np.all(np.isfinite(capacity))
+    if np.shape(capacity) or not is_finite:
         raise InputError(f"{name}: the capacity is {capacity}, expected a number")
     is_load = np.isfinite(demands) & (demands >= 0)
     wrong = np.flatnonzero(~is_load)
