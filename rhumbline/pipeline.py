@@ -23,8 +23,15 @@ from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
 from rhumbline.registry import suggest_known
-from rhumbline.search.after_search import AfterSearch, Improvement, run_warm_up, solve_task
+from rhumbline.search.after_search import (
+    AfterSearch,
+    Improvement,
+    is_far_from_planes,
+    run_warm_up,
+    solve_task,
+)
 from rhumbline.search.driver import Budget, Progress, collect_solutions
+from rhumbline.search.first_plans import first_solutions, latest_end
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import (
     build_strategy,
@@ -44,11 +51,15 @@ from rhumbline.search.strategy import (
 from rhumbline.search.task import Task, make_task
 
 DEVICE_NAMES = ("auto", "cpu", "cuda")
-DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
+DEFAULT_SECONDS = 30.0
+DEFAULT_BUDGET = Budget(attempts=1600, seconds=DEFAULT_SECONDS)
 
 # Numbers in the largest tables of a group (distances, actions of a generation). This keeps the
 # memory of a group within about a gigabyte.
 MAX_GROUP_ELEMENTS = 1 << 26
+
+# Of a group that begins after the total time is over; it still gets a plan.
+MIN_GROUP_SECONDS = 1e-3
 
 AnyPolicy = Policy[Any, Any, Any]
 
@@ -63,7 +74,7 @@ class SolveRequest:
 
     Without `strategy` each group gets the default for its policy and its engine, or the first one
     of the defaults that accepts the `settings`. `warm_start` has a plan or None for each instance,
-    or is empty.
+    or is empty. Each group may spend the budget, within its part of the `total_seconds`.
     """
 
     budget: Budget = DEFAULT_BUDGET
@@ -75,6 +86,7 @@ class SolveRequest:
     engine: EngineName = "auto"
     augment: int = 1
     after: AfterSearch = field(default_factory=AfterSearch)
+    total_seconds: int | float | None = None  # of all groups together
     warm_start: Sequence[Plan | None] = ()
     warm_up: bool = True  # whether a GPU compiles its kernels before the seconds count
 
@@ -89,6 +101,14 @@ class LoadedPolicy:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Instances of one shape that are solved together, with their places in the caller's list."""
+
+    places: tuple[int, ...]
+    instances: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class GroupRun:
     """A group that is about to be solved, and with what."""
 
@@ -98,23 +118,25 @@ class GroupRun:
     strategy: Strategy[Any]
     policy: LoadedPolicy
     budget: Budget
-    after: AfterSearch
+    after: AfterSearch  # with the solver that runs here
 
 
 @dataclass(frozen=True)
 class GroupResult:
     """What the search of a group has found: a solution for each instance, in their order.
 
-    After Ctrl-C there may be no solutions, and no other group follows.
+    After Ctrl-C there may be fewer solutions, and no other group follows. There is no run if it
+    came before the search: then the solutions are warm starts and constructions.
     """
 
-    run: GroupRun
+    group: Group
+    run: GroupRun | None
     solutions: list[Solution]
     interrupted: bool
 
     def by_place(self) -> dict[int, Solution]:
         """Return the solutions by the places of their instances in the caller's list."""
-        return dict(zip(self.run.places, self.solutions, strict=False))
+        return dict(zip(self.group.places, self.solutions, strict=False))
 
 
 class Listener:
@@ -127,6 +149,9 @@ class Listener:
 
     def group_started(self, run: GroupRun) -> None:
         """Hear that the search of a group begins."""
+
+    def check_interruption(self) -> None:
+        """Raise `KeyboardInterrupt` if one came while it would have lost plans, and was kept."""
 
     def progress(self, progress: Progress) -> None:
         """Hear of a step of the search, or of a phase after it."""
@@ -146,8 +171,31 @@ def solve_groups(
 ) -> Iterator[GroupResult]:
     """Return an iterator that solves one group after the other.
 
-    What cannot work is refused here or, if it needs a task, before the first search. Ctrl-C ends a
-    search and keeps what it has found; that result is the last one.
+    What cannot work is refused here or, if it needs a task, before the first search. Ctrl-C at any
+    time ends the search of a group, whose instances keep what has been found, or get a warm start
+    or a construction; that result is the last one.
+    """
+    listener = listener or Listener()
+    start_time = time.monotonic()
+    try:
+        listener.check_interruption()
+        groups = group_instances(instances, request.augment)
+        runs = make_runs(instances, groups, request)
+    except KeyboardInterrupt:
+        groups = group_instances(instances, request.augment)
+        if not groups:
+            raise
+        return iter([interrupted_result(groups[0], None, request)])
+    shares = TimeShares(request.total_seconds, len(groups), start_time)
+    return solve_runs(groups, runs, request, listener, shares)
+
+
+def make_runs(
+    instances: Sequence[Any], groups: Sequence[Group], request: SolveRequest
+) -> Iterator[GroupRun]:
+    """Return an iterator over the runs of all groups, each made when its turn comes.
+
+    What cannot work is refused here.
     """
     strategy = resolve_strategy(request.strategy, request.settings)
     device = find_device(request.device)
@@ -155,7 +203,9 @@ def solve_groups(
     started = [instances[place] for place, plan in enumerate(request.warm_start) if plan]
     for problem, loaded in policies.items():
         rules = rules_of(loaded.policy).name
-        request.after.check(rules, request.budget)
+        sizes = [len(group.places) for group in groups if group.instances[0].problem == problem]
+        after = request.after.settled(rules, request.budget, min(sizes, default=1))
+        after.check(rules, request.budget)
         if any(instance.problem == problem for instance in started):
             plan_tools(rules, "a warm start")
         if strategy is None:
@@ -169,30 +219,30 @@ def solve_groups(
         augment=request.augment,
         strategy=strategy,
     )
-    runs = make_runs(tasks, request, strategy, policies)
-    return solve_runs(runs, request, listener or Listener())
+    return (make_run(group, task, request, strategy, policies) for group, task in tasks)
 
 
-def make_runs(
-    tasks: Iterator[tuple["Group", Task]],
+def make_run(
+    group: Group,
+    task: Task,
     request: SolveRequest,
     strategy: Strategy[Any] | None,
     policies: Mapping[str, LoadedPolicy],
-) -> Iterator[GroupRun]:
-    """Yield each group with its strategy, which may depend on its task."""
-    for group, task in tasks:
-        if strategy is None:
-            name, chosen = choose_default(request.settings, task)
-        else:
-            given = request.strategy
-            name = given if isinstance(given, str) else type(given).__name__
-            chosen = strategy
-        policy = policies[task.problem.solves]
-        run = GroupRun(group.places, task, name, chosen, policy, request.budget, request.after)
-        yield one_attempt(run) if is_trivial(group) else run
+) -> GroupRun:
+    """Return a group with its strategy and its solver, which may depend on its task."""
+    if strategy is None:
+        name, chosen = choose_default(request.settings, task)
+    else:
+        given = request.strategy
+        name = given if isinstance(given, str) else type(given).__name__
+        chosen = strategy
+    policy = policies[task.problem.solves]
+    after = settle_after_search(group, task, request)
+    run = GroupRun(group.places, task, name, chosen, policy, request.budget, after)
+    return one_attempt(run) if is_trivial(group) else run
 
 
-def is_trivial(group: "Group") -> bool:
+def is_trivial(group: Group) -> bool:
     """Return whether all plans of each instance cost the same, as for a single city."""
     for instance in group.instances:
         domain = DOMAINS.get(instance.problem)
@@ -208,40 +258,148 @@ def one_attempt(run: GroupRun) -> GroupRun:
     return replace(run, strategy_name="greedy", strategy=Greedy(), budget=budget, after=after)
 
 
+def settle_after_search(group: Group, task: Task, request: SolveRequest) -> AfterSearch:
+    """Return what follows the search of a group within the budget of the request."""
+    after = request.after.adapted(task.domain, group.instances)
+    after = after.settled(task.problem.name, request.budget, task.count)
+    if request.budget is DEFAULT_BUDGET:  # a user who names no time need not wait for all of it
+        after = replace(after, max_solver_seconds=0.5 * DEFAULT_SECONDS)
+    return after
+
+
+@dataclass
+class TimeShares:
+    """The time of a whole call, if it is limited: each group gets an equal part of what is left."""
+
+    seconds: int | float | None
+    groups: int  # that have not begun
+    start_time: float
+
+    @property
+    def seconds_left(self) -> float:
+        """The time that is left; infinite if it is not limited."""
+        if self.seconds is None:
+            return math.inf
+        return self.start_time + self.seconds - time.monotonic()
+
+    @property
+    def are_used_up(self) -> bool:
+        """Whether no time is left."""
+        return self.seconds_left <= 0
+
+    def next_budget(self, budget: Budget) -> Budget:
+        """Return the budget of the next group, which is never more than the given one."""
+        groups = self.groups
+        self.groups -= 1
+        if self.seconds is None:
+            return budget
+        share = max(MIN_GROUP_SECONDS, self.seconds_left / groups)
+        if budget.seconds is not None:
+            share = min(share, budget.seconds)
+        return replace(budget, seconds=share)
+
+
 def solve_runs(
-    runs: Iterator[GroupRun], request: SolveRequest, listener: Listener
+    groups: Sequence[Group],
+    runs: Iterator[GroupRun],
+    request: SolveRequest,
+    listener: Listener,
+    shares: TimeShares,
 ) -> Iterator[GroupResult]:
-    """Yield the result of each group, until one is interrupted."""
-    for run in runs:
-        after = run.after
-        if listener.hears_improvements:
-            after = replace(after, improved=listener.improved)
-        listener.group_started(run)
+    """Yield the result of each group, until one is interrupted.
+
+    A group that begins after the total time gets warm starts and constructions.
+    """
+    is_late = False
+    for group in groups:
+        run = None
         start_time = time.monotonic()
         try:
-            if request.warm_up:
-                warm_up_gpu(run, run.budget)
-            solutions, interrupted = solve_task(
-                run.strategy,
-                run.task,
-                run.budget,
-                listener.progress,
-                after,
-                warm_starts_of(run, request),
-            )
-        except KeyboardInterrupt:  # it came after the search, while plans were being checked
-            solutions = collect_solutions(run.task, time.monotonic() - start_time, ())
-            interrupted = True
-        finally:
-            listener.group_ended(run)
-        result = GroupResult(run, solutions, interrupted)
-        if not (solutions or interrupted):
+            listener.check_interruption()
+            result = None
+            if shares.are_used_up:
+                result = constructed_result(group, request)
+            if result and not is_late:
+                is_late = True
+                listener.note("the total time is over: the rest gets cheap plans without a search")
+            if result is None:
+                # Groups with a construction have been left out.
+                run = next(run for run in runs if run.places == group.places)
+                run = limit_run(run, group, request, shares)
+                result = solve_run(group, run, request, listener)
+        except KeyboardInterrupt:  # before the search, or after it while plans were being checked
+            seconds = time.monotonic() - start_time
+            result = interrupted_result(group, run, request, seconds)
+        if not (result.solutions or result.interrupted):
             raise Infeasible("the search ended without a plan")
-        if not interrupted:
-            note_early_end(result, run.budget, listener)
         yield result
-        if interrupted:
+        if result.interrupted:
             return
+
+
+def limit_run(run: GroupRun, group: Group, request: SolveRequest, shares: TimeShares) -> GroupRun:
+    """Return a run within its share of the total time."""
+    budget = shares.next_budget(run.budget)
+    has_own_budget = run.budget is not request.budget  # of one attempt, which is short
+    if request.total_seconds is None or has_own_budget:
+        return run
+    after = settle_after_search(group, run.task, replace(request, budget=budget))
+    return replace(run, budget=budget, after=after)
+
+
+def constructed_result(group: Group, request: SolveRequest) -> GroupResult | None:
+    """Return a result without a search, or None if the problem has no construction."""
+    solutions = first_solutions(group.instances, warm_starts_of(group, request), 0.0)
+    if len(solutions) < len(group.instances):
+        return None
+    return GroupResult(group, None, solutions, interrupted=False)
+
+
+def solve_run(
+    group: Group, run: GroupRun, request: SolveRequest, listener: Listener
+) -> GroupResult:
+    """Solve one group."""
+    after = run.after
+    if listener.hears_improvements:
+        after = replace(after, improved=listener.improved)
+    listener.group_started(run)
+    try:
+        note_distortion(run, listener)
+        if request.warm_up:
+            warm_up_gpu(run, run.budget)
+        solutions, interrupted = solve_task(
+            run.strategy,
+            run.task,
+            run.budget,
+            listener.progress,
+            after,
+            warm_starts_of(group, request),
+        )
+    except BaseException:
+        listener.group_ended(run)
+        raise
+    result = GroupResult(group, run, solutions, interrupted)
+    try:
+        listener.group_ended(run)
+        if solutions and not interrupted:
+            note_early_end(run, solutions[0].attempts, run.budget, listener)
+    except KeyboardInterrupt:
+        return replace(result, interrupted=True)
+    return result
+
+
+def interrupted_result(
+    group: Group, run: GroupRun | None, request: SolveRequest, seconds: float = 0.0
+) -> GroupResult:
+    """Return what there is for a group at an interruption: incumbents, given or cheap plans."""
+    warm_start = warm_starts_of(group, request)
+    if run is None:
+        end = latest_end(is_interrupted=True)
+        solutions = first_solutions(group.instances, warm_start, seconds, end)
+    else:
+        run.task.account.warm = run.task.account.warm or warm_start
+        solutions = collect_solutions(run.task, seconds, (), interrupted=True)
+    return GroupResult(group, run, solutions, interrupted=True)
 
 
 def warm_up_gpu(run: GroupRun, budget: Budget) -> None:
@@ -250,17 +408,23 @@ def warm_up_gpu(run: GroupRun, budget: Budget) -> None:
         run_warm_up(run.strategy, run.task, budget)
 
 
-def warm_starts_of(run: GroupRun, request: SolveRequest) -> list[Plan | None]:
+def warm_starts_of(group: Group, request: SolveRequest) -> list[Plan | None]:
     """Return the plans that the instances of a group start from; none if there are none at all."""
-    if not request.warm_start:
-        return []
-    return [request.warm_start[place] for place in run.places]
+    plans = [request.warm_start[place] for place in group.places] if request.warm_start else []
+    return plans if any(plans) else []
 
 
-def note_early_end(result: GroupResult, budget: Budget, listener: Listener) -> None:
+def note_distortion(run: GroupRun, listener: Listener) -> None:
+    """Say so if the policy sees the instances at places that mislead it."""
+    if is_far_from_planes(run.task.domain, run.task.instances):
+        advice = "expect a large gap, or let local search work (--seconds, --then auto)"
+        if run.after.then:
+            advice = "local search does the work"
+        listener.note(f"distances are far from any plane: the network cannot help; {advice}")
+
+
+def note_early_end(run: GroupRun, attempts: int, budget: Budget, listener: Listener) -> None:
     """Say so if a strategy ended by itself, before its attempts were spent."""
-    run = result.run
-    attempts = result.solutions[0].attempts
     if run.strategy.finite and attempts != budget.attempts:
         noun = "attempt" if attempts == 1 else "attempts"
         limit = f" of {budget.attempts:,}" if budget.attempts else ""
@@ -273,11 +437,27 @@ def note_early_end(result: GroupResult, budget: Budget, listener: Listener) -> N
 # --- what a request means
 
 
-def budget_or_default(attempts: int | None, seconds: int | float | None) -> Budget:
-    """Return the budget of a user, or the default where none was given."""
+def budget_or_default(
+    attempts: int | None, seconds: int | float | None, total_seconds: int | float | None = None
+) -> Budget:
+    """Return the budget of each group, or the default where a user gave none.
+
+    No group may spend more than the total.
+    """
+    if total_seconds is not None:
+        check_total_seconds(total_seconds)
+        seconds = total_seconds if seconds is None else min(seconds, total_seconds)
     if attempts is None and seconds is None:
         return DEFAULT_BUDGET
     return Budget(attempts, seconds)
+
+
+def check_total_seconds(seconds: int | float) -> None:
+    """Refuse what the seconds of a budget cannot be either."""
+    try:
+        Budget(seconds=seconds)
+    except InputError as error:
+        raise InputError(f"total_{error}") from error
 
 
 def find_device(name: str) -> torch.device:
@@ -360,6 +540,9 @@ def load_policies(
     if isinstance(policy, str | Path | None):
         name = str(policy) if policy else None
         return {problem: load_policy_with_facts(name, problem) for problem in problems}
+    if not hasattr(policy, "problem"):
+        expected = "expected a name, a path or a policy that rhumbline.load returns"
+        raise InputError(f"the policy is {type(policy).__name__}; {expected}")
     solves = rules_of(policy).solves
     for problem in problems:
         if problem != solves:
@@ -375,14 +558,6 @@ def rules_of(policy: AnyPolicy) -> Problem[Any, Any]:
 
 
 # --- groups
-
-
-@dataclass(frozen=True)
-class Group:
-    """Instances of one shape that are solved together, with their places in the caller's list."""
-
-    places: tuple[int, ...]
-    instances: tuple[Any, ...]
 
 
 def group_instances(instances: Sequence[Any], copies: int = 1) -> list[Group]:

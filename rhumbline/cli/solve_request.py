@@ -1,11 +1,9 @@
 """What `rhumb solve` was asked for besides the search, and how its settings are refused."""
 
-import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 import typer
 
@@ -13,7 +11,6 @@ from rhumbline.errors import InputError, shorten
 from rhumbline.improvers import SOLVER_NAMES
 from rhumbline.pipeline import WrongSettings, first_strategy_accepting
 from rhumbline.registry import suggest_known
-from rhumbline.search.after_search import Improvement
 from rhumbline.search.strategies import all_defaults, build_strategy, strategy_class
 
 
@@ -22,18 +19,18 @@ class FileOptions:
     """What is read and written besides instances, plans and results."""
 
     vehicles: int | None = None  # the limit on the vehicles of a plan; None leaves it to the files
+    capacity: float | None = None  # of each vehicle; None leaves it to the files
     warm_starts: tuple[Path, ...] = ()
     trace: Path | None = None
+    skip_bad: bool = False  # whether to go on without the files that cannot be used
 
 
-def check_after_search(then: str | None, seconds: float | None) -> None:
+def check_after_search(then: str, attempts: int | None, seconds: float | None) -> None:
     """Refuse what is wrong whatever is installed and whatever the files hold."""
-    if then is None:
-        return
     if then not in SOLVER_NAMES:
         message = f"'{shorten(then)}' is not known{suggest_known(then, SOLVER_NAMES)}"
         raise typer.BadParameter(message, param_hint="--then")
-    if seconds is None:
+    if then not in ("auto", "none") and attempts is not None and seconds is None:
         message = "it takes the second half of the --seconds, so give them"
         raise typer.BadParameter(message, param_hint="--then")
 
@@ -64,15 +61,3 @@ def wrong_usage() -> Generator[None, None, None]:
         yield
     except WrongSettings as error:
         raise typer.BadParameter(str(error), param_hint="--set") from error
-
-
-def write_trace_line(file: TextIO, found: Improvement) -> None:
-    """Write an improvement as a line of JSON."""
-    line = {
-        "name": found.instance.name,
-        "attempts": found.attempts,
-        "seconds": round(found.seconds, 3),
-        "cost": found.cost,
-        "phase": found.phase,
-    }
-    file.write(json.dumps(line) + "\n")

@@ -12,12 +12,16 @@ from rhumbline.domain import (
     TrainingTraits,
 )
 from rhumbline.formats.dataset import load_dataset, save_batch
+from rhumbline.formats.plain.csv_files import is_csv, read_csv
+from rhumbline.formats.plain.routing_json import is_cvrp_json, read_routing_json
 from rhumbline.formats.plan_numbers import parse_routes
+from rhumbline.formats.unsupported.solomon import is_solomon, refuse_solomon
 from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
 from rhumbline.local_search.polish import route_polisher
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPBatch, CVRPInstance, Routes
+from rhumbline.problems.cvrp.construct import construct_routes
 from rhumbline.problems.cvrp.edges import encode_routes, route_edges
 from rhumbline.problems.cvrp.python_inputs import cvrp_from_python
 from rhumbline.problems.distributions.varied import vary_cvrp
@@ -40,8 +44,10 @@ CVRP_DOMAIN = Domain(
         "cvrp": PolicyFamily(Architecture, CVRPPolicy, RULES, converters={"tsp": CVRPPolicy.after}),
     },
     files=FileFormats(
-        readers={".vrp": read_vrp},
+        readers={".vrp": read_vrp, ".csv": read_csv, ".json": read_routing_json},
+        readers_by_content=((is_solomon, refuse_solomon),),
         readers_by_type={"CVRP": read_vrp},
+        content_checks={".csv": is_csv, ".json": is_cvrp_json},
         dataset=DatasetFormat(frozenset({"xy", "demand"}), load_dataset, save_batch),
         plan_suffix=".sol",
         write_plan=write_sol,
@@ -56,6 +62,8 @@ CVRP_DOMAIN = Domain(
     neighbourhoods=route_prefixes,
     recombines_routes=True,
     plain_cost=CVRPBatch.without_surcharge,
+    plane_stress=lambda instance: instance.plane_stress,
+    construct=construct_routes,
     improver="ruin",
     search=SearchDefaults(
         strategy="cmaes-elite",

@@ -12,6 +12,8 @@ from rhumbline.domain import (
     TrainingTraits,
 )
 from rhumbline.formats.dataset import load_dataset, save_batch
+from rhumbline.formats.plain.csv_files import is_csv, read_csv
+from rhumbline.formats.plain.routing_json import is_tsp_json, read_routing_json
 from rhumbline.formats.plan_numbers import parse_tour
 from rhumbline.formats.tsplib import read_named_tour, read_tsp, write_tour
 from rhumbline.local_search.polish import tour_polisher
@@ -19,6 +21,7 @@ from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.distributions.varied import vary_tsp
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
+from rhumbline.problems.tsp.construct import construct_tour
 from rhumbline.problems.tsp.edges import encode_tour, tour_edges
 from rhumbline.problems.tsp.python_inputs import tsp_from_python
 from rhumbline.problems.unit_square import rescale_lengths
@@ -38,8 +41,10 @@ TSP_DOMAIN = Domain(
     problem=RULES,
     policies={"tsp": PolicyFamily(Architecture, TSPPolicy, RULES)},
     files=FileFormats(
-        readers={".tsp": read_tsp},
+        readers={".tsp": read_tsp, ".csv": read_csv, ".json": read_routing_json},
+        readers_by_content=((is_csv, read_csv),),
         readers_by_type={"TSP": read_tsp, "": read_tsp},
+        content_checks={".csv": is_csv, ".json": is_tsp_json},
         dataset=DatasetFormat(frozenset({"xy"}), load_dataset, save_batch),
         plan_suffix=".tour",
         write_plan=write_tour,
@@ -50,6 +55,8 @@ TSP_DOMAIN = Domain(
     weights="tsp",
     plans=PlanTools(tour_edges, encode_tour, tour_polisher, polish_kernel="tour moves"),
     neighbourhoods=tour_prefixes,
+    plane_stress=lambda instance: instance.plane_stress,
+    construct=construct_tour,
     improver="ils",
     search=SearchDefaults(
         strategy="cmaes",

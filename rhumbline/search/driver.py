@@ -11,8 +11,11 @@ from torch import Tensor
 
 from rhumbline.errors import InputError
 from rhumbline.search.account import Spent
+from rhumbline.search.first_plans import first_solutions, latest_end
 from rhumbline.search.solution import Solution, incumbent
+from rhumbline.search.strategies import build_strategy
 from rhumbline.search.strategy import (
+    Distributions,
     PlainStrategy,
     Step,
     Strategy,
@@ -74,6 +77,8 @@ class Progress:
     latest: Float[Tensor, "B"]  # cheapest cost of the latest step
     latents: Float[Tensor, "B K Z"] | None  # what the latest step tried
     phase: str = "search"  # then "polish", or the name of a classical solver
+    latent_costs: Float[Tensor, "B K"] | None = None  # the cheapest cost under each latent
+    distributions: Distributions | None = None  # that the strategy draws latents from
 
 
 def search(
@@ -98,15 +103,27 @@ def search(
     except KeyboardInterrupt:
         interrupted = True
     seconds = time.monotonic() - start_time
-    return collect_solutions(task, seconds, trace), interrupted
+    return collect_solutions(task, seconds, trace, interrupted=interrupted), interrupted
 
 
-def stream(strategy: PlainStrategy, task: Task, budget: Budget) -> Iterator[Progress]:
+def stream(strategy: PlainStrategy | str, task: Task, budget: Budget) -> Iterator[Progress]:
     """Search until the budget is spent, yielding after every step.
 
-    `task.account` holds the incumbents.
+    `strategy` is a name or an object. `task.account` holds the incumbents.
     """
-    yield from run_steps(prepare_strategy(strategy, task), task, budget)
+    check_stream_arguments(task, budget)
+    chosen = build_strategy(strategy) if isinstance(strategy, str) else strategy
+    return run_steps(prepare_strategy(chosen, task), task, budget)
+
+
+def check_stream_arguments(task: object, budget: object) -> None:
+    """Raise unless a search can be streamed over these, with how to make them."""
+    if not isinstance(task, Task):
+        expected = "expected a task, such as rhumbline.prepare('a280.tsp')"
+        raise InputError(f"the task is {type(task).__name__}; {expected}")
+    if not isinstance(budget, Budget):
+        expected = "expected a budget, such as rhumbline.Budget(seconds=5)"
+        raise InputError(f"the budget is {type(budget).__name__}; {expected}")
 
 
 def prepare_strategy(strategy: PlainStrategy, task: Task) -> Strategy[Any]:
@@ -132,12 +149,14 @@ def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[P
         spent_before = spending(task)
         latents = None
         latest = None
+        latent_costs = None
         last_state = state
         try:
             step = Step(*strategy.step(task, state))
             state = step.state
             latents = step.latents
             latest = step.rollouts.cost.flatten(1).amin(1)
+            latent_costs = costs_of_latents(step)
         except Spent:
             state = None
             strategy.finish(task, last_state)
@@ -150,11 +169,21 @@ def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[P
                 best=displayed_cost(task, best),
                 latest=displayed_cost(task, cost),
                 latents=latents,
+                latent_costs=latent_costs,
+                distributions=strategy.distributions(last_state),
             )
         empty_steps = empty_steps + 1 if spending(task) == spent_before else 0
         if empty_steps == TUNING.max_empty_steps:
             trouble = "without trying anything, and would never end"
             raise InputError(f"the strategy made {empty_steps} steps {trouble}")
+
+
+def costs_of_latents(step: Step) -> Float[Tensor, "B K"] | None:
+    """Return the cheapest cost under each latent of a step; None if rollouts are not by latent."""
+    cost = step.rollouts.cost
+    if cost.ndim != 3 or cost.shape[1] != step.latents.shape[1]:
+        return None
+    return cost.amin(2)
 
 
 def start_clock(task: Task, budget: Budget) -> float:
@@ -184,16 +213,30 @@ def displayed_cost(task: Task, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
     return cost * batch.scale
 
 
-def collect_solutions(task: Task, seconds: float, trace: Sequence[Progress]) -> list[Solution]:
-    """Decode, check and price the incumbents of a task on the host."""
+def collect_solutions(
+    task: Task, seconds: float, trace: Sequence[Progress], *, interrupted: bool = False
+) -> list[Solution]:
+    """Decode, check and price the incumbents of a task on the host.
+
+    Where there is none, the constructed plan is the solution. There are fewer solutions than
+    instances if a problem has no construction, or if time is short after an interruption.
+    """
     account = task.account
+    end = latest_end(interrupted)
+    if account.actions is None or account.best is None:
+        return first_solutions(task.instances, account.warm, seconds, end)
     warm_start = account.warm or [None] * len(task.instances)
-    if account.actions is None or (not account.attempts and None in warm_start):
-        return []
     solutions = list[Solution]()
     costs_by_step = [progress.best.tolist() for progress in trace]
-    rows = zip(task.instances, account.actions.tolist(), warm_start, strict=True)
-    for row, (instance, actions, given) in enumerate(rows):
+    has_plan = account.best.isfinite().tolist()
+    rows = zip(task.instances, account.actions.tolist(), warm_start, has_plan, strict=True)
+    for row, (instance, actions, given, has_actions) in enumerate(rows):
+        if not (has_actions or account.attempts):
+            first = first_solutions([instance], [given], seconds, end)
+            if not first:
+                break
+            solutions += first
+            continue
         plan = task.problem.decode(instance, actions)
         best, unmet = incumbent(instance, plan, given, account.attempts)
         pairs = zip(trace, costs_by_step, strict=True)
