@@ -26,6 +26,7 @@ import numpy as np
 from tools.campaigns.record import CampaignResult
 
 ROOT = Path(__file__).resolve().parents[2]
+SMALL = [ROOT / "examples" / f for f in ("harbour100.tsp", "bakery80.vrp", "workshop12.jsp")]
 MAX_SECONDS = 2.0  # from the signal to the end of the process
 MAX_DELAY = 6.0  # from the end of reading to the signal; the squares of uniform numbers times this
 PATIENCE = 120.0
@@ -70,6 +71,7 @@ class Outcome:
 def run(seconds: float, seed: int) -> CampaignResult:
     """Interrupt as many solves as fit into some seconds, one after the other."""
     end = time.monotonic() + seconds
+    store_kernels()
     outcomes = list[Outcome]()
     faults = list[str]()
     with tempfile.TemporaryDirectory() as folder:
@@ -83,6 +85,14 @@ def run(seconds: float, seed: int) -> CampaignResult:
             if outcome.fault:
                 faults.append(f"{planned}: {outcome.fault}")
     return CampaignResult("interruptions", len(outcomes), tuple(faults), figures_of(outcomes))
+
+
+def store_kernels() -> None:
+    """Let one solve of each problem compile what it needs, for the runs that find it compiled."""
+    command = [sys.executable, "-m", "rhumbline", "solve", "--device", "cpu", "--quiet"]
+    for file in SMALL:
+        words = [*command, str(file), "--seconds", "0.5"]
+        subprocess.run(words, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
 
 
 def figures_of(outcomes: list[Outcome]) -> dict[str, float | int | str]:
@@ -100,15 +110,13 @@ def figures_of(outcomes: list[Outcome]) -> dict[str, float | int | str]:
 def plan_runs(folder: Path, seed: int) -> Iterator[Interruption]:
     """Yield runs without end: problems, sizes, signals and caches in turn, at random moments."""
     rng = random.Random(seed)
-    examples = ROOT / "examples"
-    small = [examples / name for name in ("harbour100.tsp", "bakery80.vrp", "workshop12.jsp")]
     large = [
         write_tour_file(folder, seed),
         write_route_file(folder, seed),
         write_shop(folder, seed),
     ]
     for number in count():
-        files = large if number // 3 % 2 else small
+        files = large if number // 3 % 2 else SMALL
         delay = MAX_DELAY * rng.random() ** 2
         signals = (signal.SIGTERM, signal.SIGINT)
         is_cold = number // 6 % 2 == 1
