@@ -270,16 +270,22 @@ def check_array_demands(
     name: str, demands: np.ndarray, capacity: np.ndarray | np.number | int | float
 ) -> None:
     """Raise unless the capacity is one finite number, or at the first invalid demand."""
-    # NumPy cannot hold integers of more than 64 bits, which are finite.
-    is_finite = isinstance(capacity, int) or np.all(np.isfinite(capacity))
-    if np.shape(capacity) or not is_finite:
-        raise InputError(f"{name}: the capacity is {capacity}, expected a number")
+    if not is_one_number(capacity):
+        found = f"the capacity is {shorten(str(capacity))}"
+        raise InputError(f"{name}: {found}, expected a number")
     is_load = np.isfinite(demands) & (demands >= 0)
     wrong = np.flatnonzero(~is_load)
     if len(wrong):
         index = wrong[0]
         found = f"customer {index + 1} demands {demands[index]}"
         raise InputError(f"{name}: {found}, expected a number of 0 or more")
+
+
+def is_one_number(value: np.ndarray | np.number | int | float) -> bool:
+    """Return whether a value is one finite number, of whatever size."""
+    if isinstance(value, int):  # NumPy cannot hold integers of more than 64 bits
+        return True
+    return not np.shape(value) and bool(np.isfinite(value))
 
 
 def with_fleet(instance: Any, vehicles: int | float) -> CVRPInstance:
