@@ -58,8 +58,8 @@ SOLVERS = {
     "tabu": Solver("rhumbline.local_search.schedule_tabu", "numba", "cpu"),
     "cpsat": Solver("rhumbline.external.cpsat", "ortools", "solvers"),
 }
-# "auto" stands for the domain's `improver`.
-SOLVER_NAMES = ("auto", *SOLVERS)
+# "auto" stands for the domain's `improver`, where it can help.
+SOLVER_NAMES = ("auto", "none", *SOLVERS)
 
 
 def load_solver(name: str) -> SolverModule:
@@ -78,6 +78,18 @@ def resolve_solver(name: str, problem: str) -> str:
     if name != "auto" or problem not in DOMAINS:
         return name
     return DOMAINS[problem].improver or name
+
+
+def available_improver(problem: str) -> str | None:
+    """Return our own local search for a problem; None if there is none that works here."""
+    domain = DOMAINS.get(problem)
+    if domain is None or domain.improver is None or domain.plans is None:
+        return None
+    try:
+        import_module(SOLVERS[domain.improver].package)
+    except Exception:  # not installed, or broken
+        return None
+    return domain.improver
 
 
 def require_solver(name: str, problem: str) -> None:

@@ -24,6 +24,7 @@ from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
 from rhumbline.search.after_search import AfterSearch, Improvement, run_warm_up, solve_task
 from rhumbline.search.driver import Budget, Progress, collect_solutions
+from rhumbline.search.first_plans import first_solutions, latest_end
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import (
     build_strategy,
@@ -86,6 +87,14 @@ class LoadedPolicy:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Instances of one shape that are solved together, with their places in the caller's list."""
+
+    places: tuple[int, ...]
+    instances: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class GroupRun:
     """A group that is about to be solved, and with what."""
 
@@ -94,22 +103,25 @@ class GroupRun:
     strategy_name: str
     strategy: Strategy[Any]
     policy: LoadedPolicy
+    after: AfterSearch  # with the solver that runs here
 
 
 @dataclass(frozen=True)
 class GroupResult:
     """What the search of a group has found: a solution for each instance, in their order.
 
-    After Ctrl-C there may be no solutions, and no other group follows.
+    After Ctrl-C there may be fewer solutions, and no other group follows. There is no run if it
+    came before the search: then the solutions are warm starts and constructions.
     """
 
-    run: GroupRun
+    group: Group
+    run: GroupRun | None
     solutions: list[Solution]
     interrupted: bool
 
     def by_place(self) -> dict[int, Solution]:
         """Return the solutions by the places of their instances in the caller's list."""
-        return dict(zip(self.run.places, self.solutions, strict=False))
+        return dict(zip(self.group.places, self.solutions, strict=False))
 
 
 class Listener:
@@ -122,6 +134,9 @@ class Listener:
 
     def group_started(self, run: GroupRun) -> None:
         """Hear that the search of a group begins."""
+
+    def check_interruption(self) -> None:
+        """Raise `KeyboardInterrupt` if one came while it would have lost plans, and was kept."""
 
     def progress(self, progress: Progress) -> None:
         """Hear of a step of the search, or of a phase after it."""
@@ -141,8 +156,28 @@ def solve_groups(
 ) -> Iterator[GroupResult]:
     """Return an iterator that solves one group after the other.
 
-    What cannot work is refused here or, if it needs a task, before the first search. Ctrl-C ends a
-    search and keeps what it has found; that result is the last one.
+    What cannot work is refused here or, if it needs a task, before the first search. Ctrl-C at any
+    time ends the search of a group, whose instances keep what has been found, or get a warm start
+    or a construction; that result is the last one.
+    """
+    listener = listener or Listener()
+    groups = group_instances(instances, request.augment)
+    try:
+        listener.check_interruption()
+        runs = make_runs(instances, groups, request)
+    except KeyboardInterrupt:
+        if not groups:
+            raise
+        return iter([interrupted_result(groups[0], None, request)])
+    return solve_runs(groups, runs, request, listener)
+
+
+def make_runs(
+    instances: Sequence[Any], groups: Sequence[Group], request: SolveRequest
+) -> Iterator[GroupRun]:
+    """Return an iterator over the runs of all groups, each made when its turn comes.
+
+    What cannot work is refused here.
     """
     strategy = resolve_strategy(request.strategy, request.settings)
     device = find_device(request.device)
@@ -150,7 +185,9 @@ def solve_groups(
     started = [instances[place] for place, plan in enumerate(request.warm_start) if plan]
     for problem, loaded in policies.items():
         rules = rules_of(loaded.policy).name
-        request.after.check(rules, request.budget)
+        sizes = [len(group.places) for group in groups if group.instances[0].problem == problem]
+        after = request.after.settled(rules, request.budget, min(sizes, default=1))
+        after.check(rules, request.budget)
         if any(instance.problem == problem for instance in started):
             plan_tools(rules, "a warm start")
         if strategy is None:
@@ -164,62 +201,93 @@ def solve_groups(
         augment=request.augment,
         strategy=strategy,
     )
-    runs = make_runs(tasks, request, strategy, policies)
-    return solve_runs(runs, request, listener or Listener())
+    return (make_run(group, task, request, strategy, policies) for group, task in tasks)
 
 
-def make_runs(
-    tasks: Iterator[tuple["Group", Task]],
+def make_run(
+    group: Group,
+    task: Task,
     request: SolveRequest,
     strategy: Strategy[Any] | None,
     policies: Mapping[str, LoadedPolicy],
-) -> Iterator[GroupRun]:
-    """Yield each group with its strategy, which may depend on its task."""
-    for group, task in tasks:
-        if strategy is None:
-            name, chosen = choose_default(request.settings, task)
-        else:
-            given = request.strategy
-            name = given if isinstance(given, str) else type(given).__name__
-            chosen = strategy
-        policy = policies[task.problem.solves]
-        yield GroupRun(group.places, task, name, chosen, policy)
+) -> GroupRun:
+    """Return a group with its strategy and its solver, which may depend on its task."""
+    if strategy is None:
+        name, chosen = choose_default(request.settings, task)
+    else:
+        given = request.strategy
+        name = given if isinstance(given, str) else type(given).__name__
+        chosen = strategy
+    policy = policies[task.problem.solves]
+    after = request.after.settled(task.problem.name, request.budget, task.count)
+    return GroupRun(group.places, task, name, chosen, policy, after)
 
 
 def solve_runs(
-    runs: Iterator[GroupRun], request: SolveRequest, listener: Listener
+    groups: Sequence[Group], runs: Iterator[GroupRun], request: SolveRequest, listener: Listener
 ) -> Iterator[GroupResult]:
     """Yield the result of each group, until one is interrupted."""
-    after = request.after
-    if listener.hears_improvements:
-        after = replace(after, improved=listener.improved)
-    for run in runs:
-        listener.group_started(run)
+    for group in groups:
+        run = None
         start_time = time.monotonic()
         try:
-            if request.warm_up:
-                warm_up_gpu(run, request.budget)
-            solutions, interrupted = solve_task(
-                run.strategy,
-                run.task,
-                request.budget,
-                listener.progress,
-                after,
-                warm_starts_of(run, request),
-            )
-        except KeyboardInterrupt:  # it came after the search, while plans were being checked
-            solutions = collect_solutions(run.task, time.monotonic() - start_time, ())
-            interrupted = True
-        finally:
-            listener.group_ended(run)
-        result = GroupResult(run, solutions, interrupted)
-        if not (solutions or interrupted):
+            listener.check_interruption()
+            run = next(runs)
+            result = solve_run(group, run, request, listener)
+        except KeyboardInterrupt:  # before the search, or after it while plans were being checked
+            seconds = time.monotonic() - start_time
+            result = interrupted_result(group, run, request, seconds)
+        if not (result.solutions or result.interrupted):
             raise Infeasible("the search ended without a plan")
-        if not interrupted:
-            note_early_end(result, request.budget, listener)
         yield result
-        if interrupted:
+        if result.interrupted:
             return
+
+
+def solve_run(
+    group: Group, run: GroupRun, request: SolveRequest, listener: Listener
+) -> GroupResult:
+    """Solve one group."""
+    after = run.after
+    if listener.hears_improvements:
+        after = replace(after, improved=listener.improved)
+    listener.group_started(run)
+    try:
+        if request.warm_up:
+            warm_up_gpu(run, request.budget)
+        solutions, interrupted = solve_task(
+            run.strategy,
+            run.task,
+            request.budget,
+            listener.progress,
+            after,
+            warm_starts_of(group, request),
+        )
+    except BaseException:
+        listener.group_ended(run)
+        raise
+    result = GroupResult(group, run, solutions, interrupted)
+    try:
+        listener.group_ended(run)
+        if solutions and not interrupted:
+            note_early_end(run, solutions[0].attempts, request.budget, listener)
+    except KeyboardInterrupt:
+        return replace(result, interrupted=True)
+    return result
+
+
+def interrupted_result(
+    group: Group, run: GroupRun | None, request: SolveRequest, seconds: float = 0.0
+) -> GroupResult:
+    """Return what there is for a group at an interruption: incumbents, given or cheap plans."""
+    warm_start = warm_starts_of(group, request)
+    if run is None:
+        end = latest_end(is_interrupted=True)
+        solutions = first_solutions(group.instances, warm_start, seconds, end)
+    else:
+        run.task.account.warm = run.task.account.warm or warm_start
+        solutions = collect_solutions(run.task, seconds, (), interrupted=True)
+    return GroupResult(group, run, solutions, interrupted=True)
 
 
 def warm_up_gpu(run: GroupRun, budget: Budget) -> None:
@@ -228,17 +296,14 @@ def warm_up_gpu(run: GroupRun, budget: Budget) -> None:
         run_warm_up(run.strategy, run.task, budget)
 
 
-def warm_starts_of(run: GroupRun, request: SolveRequest) -> list[Plan | None]:
+def warm_starts_of(group: Group, request: SolveRequest) -> list[Plan | None]:
     """Return the plans that the instances of a group start from; none if there are none at all."""
-    if not request.warm_start:
-        return []
-    return [request.warm_start[place] for place in run.places]
+    plans = [request.warm_start[place] for place in group.places] if request.warm_start else []
+    return plans if any(plans) else []
 
 
-def note_early_end(result: GroupResult, budget: Budget, listener: Listener) -> None:
+def note_early_end(run: GroupRun, attempts: int, budget: Budget, listener: Listener) -> None:
     """Say so if a strategy ended by itself, before its attempts were spent."""
-    run = result.run
-    attempts = result.solutions[0].attempts
     if run.strategy.finite and attempts != budget.attempts:
         noun = "attempt" if attempts == 1 else "attempts"
         limit = f" of {budget.attempts:,}" if budget.attempts else ""
@@ -351,14 +416,6 @@ def rules_of(policy: AnyPolicy) -> Problem[Any, Any]:
 
 
 # --- groups
-
-
-@dataclass(frozen=True)
-class Group:
-    """Instances of one shape that are solved together, with their places in the caller's list."""
-
-    places: tuple[int, ...]
-    instances: tuple[Any, ...]
 
 
 def group_instances(instances: Sequence[Any], copies: int = 1) -> list[Group]:

@@ -23,6 +23,7 @@ from rhumbline.decoding import EngineName
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.files.plans import match_plan_files
 from rhumbline.formats.safe_io import read_bytes
+from rhumbline.improvers import resolve_solver
 from rhumbline.pipeline import (
     Group,
     Listener,
@@ -208,7 +209,8 @@ def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "
         device=device.type,
         engine=options.engine,
         augment=method.augment,
-        after=AfterSearch(polish=method.polish, then=method.then or None),
+        # Not "auto", which would leave the solver out where it cannot help.
+        after=AfterSearch(polish=method.polish, then=resolve_solver(method.then, problem) or None),
         warm_up=False,  # the runner does that itself, once for each size
     )
     return SearchRunner(

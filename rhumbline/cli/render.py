@@ -60,6 +60,8 @@ def after_search_parts(solution: Solution, after_search: AfterSearch) -> list[st
     parts += phase_parts(after_search.then, solution.then, whole)
     if solution.phase == "warm start":
         parts.append("nothing better than the warm start")
+    if solution.phase == "construction":
+        parts.append("from construction")
     if solution.others:
         count = format_count(len(solution.others), "other plan", "other plans")
         costs = ", ".join(format_cost(other.cost, whole) for other in solution.others)

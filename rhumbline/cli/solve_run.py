@@ -32,7 +32,7 @@ from rhumbline.pipeline import (
     SolveRequest,
     solve_groups,
 )
-from rhumbline.search.after_search import Improvement
+from rhumbline.search.after_search import AfterSearch, Improvement
 from rhumbline.search.driver import Progress
 from rhumbline.search.solution import Solution
 
@@ -215,7 +215,7 @@ def group_warnings(run: GroupRun, request: SolveRequest) -> Iterator[str]:
     count = problem.item_count(run.task.instances[0])
     # From there on local search finds much that the policy misses.
     is_far = facts is not None and count > 1.5 * facts.largest
-    if is_far and not (request.after.polish or request.after.then):
+    if is_far and not (run.after.polish or run.after.then):
         size = render.format_count(count, *problem.nouns)
         tools = run.task.domain.plans
         advice = "expect a larger gap"
@@ -233,16 +233,16 @@ def write_results(result: GroupResult, job: SolveJob) -> None:
     kept = {index: solution for index, solution in found.items() if not solution.unmet}
     for index, solution in kept.items():
         write_files(index, solution, job)
-    print_results(kept, result.run, job)
+    print_results(kept, result, job)
     for solution in found.values():
         if solution.unmet:
             print_note(f"error: {solution.unmet}")
 
 
-def print_results(kept: Mapping[int, Solution], run: GroupRun, job: SolveJob) -> None:
+def print_results(kept: Mapping[int, Solution], result: GroupResult, job: SolveJob) -> None:
     """Print the result of each instance of a group, and their mean on stderr."""
-    problem = run.task.problem
-    after_search = job.request.after.settled(problem.name)
+    run = result.run
+    after_search = run.after if run else AfterSearch()
     solutions = list(kept.values())
     width = max((len(solution.instance.name) for solution in solutions), default=0)
     for index, solution in kept.items():
@@ -250,7 +250,7 @@ def print_results(kept: Mapping[int, Solution], run: GroupRun, job: SolveJob) ->
             facts = run_facts(run, job.request)
             facts["file"] = str(job.files[index])  # several may hold instances of one name
             facts |= render.after_search_facts(solution, after_search)
-            line = render.result_json(solution, problem.solves, facts)
+            line = render.result_json(solution, solution.instance.problem, facts)
         else:
             written = job.paths.files(index, 1 + len(solution.others))
             line = render.result_line(solution, width, written, after_search)
@@ -259,12 +259,12 @@ def print_results(kept: Mapping[int, Solution], run: GroupRun, job: SolveJob) ->
         job.verbosity.note(render.summary_line(solutions))
 
 
-def run_facts(run: GroupRun, request: SolveRequest) -> dict[str, Any]:
-    """Return how a result was found, for JSON."""
+def run_facts(run: GroupRun | None, request: SolveRequest) -> dict[str, Any]:
+    """Return how a result was found, for JSON; an interruption may have come before all that."""
     facts: dict[str, Any] = {
-        "search": run.strategy_name,
-        "policy": run.policy.name,
-        "engine": run.task.resolved_engine,
+        "search": run.strategy_name if run else None,
+        "policy": run.policy.name if run else None,
+        "engine": run.task.resolved_engine if run else None,
         "seed": request.seed,
     }
     if request.augment > 1:

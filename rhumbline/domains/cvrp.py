@@ -18,6 +18,7 @@ from rhumbline.local_search.polish import route_polisher
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPBatch, CVRPInstance, Routes
+from rhumbline.problems.cvrp.construct import construct_routes
 from rhumbline.problems.cvrp.edges import encode_routes, route_edges
 from rhumbline.problems.cvrp.python_inputs import cvrp_from_python
 from rhumbline.problems.distributions.varied import vary_cvrp
@@ -49,6 +50,7 @@ CVRP_DOMAIN = Domain(
     neighbourhoods=route_prefixes,
     recombines_routes=True,
     plain_cost=CVRPBatch.without_surcharge,
+    construct=construct_routes,
     improver="ruin",
     search=SearchDefaults(
         strategy="cmaes-elite",

@@ -17,6 +17,7 @@ from rhumbline.local_search.polish import schedule_polisher
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.problems.jssp import JSSP, JSSPInstance, JSSPMachines, Schedule
+from rhumbline.problems.jssp.construct import construct_schedule
 from rhumbline.problems.jssp.edges import encode_schedule, schedule_edges
 from rhumbline.problems.jssp.python_inputs import jssp_from_python
 
@@ -49,6 +50,7 @@ JSSP_DOMAIN = Domain(
     plans=PlanTools(
         schedule_edges, encode_schedule, schedule_polisher, polish_kernel="schedule moves"
     ),
+    construct=construct_schedule,
     improver="tabu",
     search=SearchDefaults(
         strategy="sampling-elite",

@@ -19,6 +19,7 @@ from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.distributions.varied import vary_tsp
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
+from rhumbline.problems.tsp.construct import construct_tour
 from rhumbline.problems.tsp.edges import encode_tour, tour_edges
 from rhumbline.problems.tsp.python_inputs import tsp_from_python
 from rhumbline.problems.unit_square import rescale_lengths
@@ -44,6 +45,7 @@ TSP_DOMAIN = Domain(
     weights="tsp",
     plans=PlanTools(tour_edges, encode_tour, tour_polisher, polish_kernel="tour moves"),
     neighbourhoods=tour_prefixes,
+    construct=construct_tour,
     improver="ils",
     search=SearchDefaults(
         strategy="cmaes",

@@ -4,6 +4,9 @@ The phases share the seconds of the budget. A search before a solver ends after 
 polish gets the last half second of the search's part, or a tenth of all seconds if that is less;
 the best plan of each instance is polished even if they have passed. A phase that ends early leaves
 its time to the next one.
+
+The solver "auto" is our own for the problem, where it can help: it is installed, there are seconds,
+and enough of them for each instance. Elsewhere the search has all the time.
 """
 
 import math
@@ -18,6 +21,7 @@ from rhumbline import improvers, kernels
 from rhumbline.domains import plan_tools
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import Plan
+from rhumbline.search import first_plans
 from rhumbline.search.driver import (
     Budget,
     Progress,
@@ -26,6 +30,7 @@ from rhumbline.search.driver import (
     run_steps,
     stream,
 )
+from rhumbline.search.first_plans import construct_within, first_candidate
 from rhumbline.search.plan_sets import diverse
 from rhumbline.search.plan_sets.diverse import DiverseSet
 from rhumbline.search.plan_sets.similarity import (
@@ -34,7 +39,7 @@ from rhumbline.search.plan_sets.similarity import (
     plan_edges,
 )
 from rhumbline.search.solution import Candidate, CostChange, Solution
-from rhumbline.search.strategy import PlainStrategy, warm_up_run_of
+from rhumbline.search.strategy import PlainStrategy, Strategy, warm_up_run_of
 from rhumbline.search.task import Task, set_warm_start
 
 
@@ -43,6 +48,8 @@ class AfterSearchTuning:
     """How the phases share time and plans."""
 
     search_share: float = 0.5  # of the seconds, where a solver follows
+    # "auto" leaves the time of a solver to the search if it is less for each instance.
+    min_solver_seconds: float = 0.05
     polish_share: float = 0.1  # of the seconds ...
     max_polish_seconds: float = 0.5  # ... or this, whichever is less
     # Of each instance. Polishing only the best gives worse results (research/notebooks/polish.md).
@@ -73,10 +80,15 @@ class AfterSearch:
 
     top: int = 1  # different plans to return
     polish: bool = False
-    then: str | None = None  # solver that continues; "auto": rhumbline's own for the problem
+    # Solver that continues. "auto": our own where it can help; "none" is None.
+    then: str | None = None
     improved: Callable[[Improvement], None] | None = None  # called at each improvement
+    search_share: float = TUNING.search_share  # of the seconds, where a solver follows
+    max_solver_seconds: float = math.inf  # of all instances together
 
     def __post_init__(self) -> None:
+        if self.then == "none":
+            object.__setattr__(self, "then", None)
         most = TUNING.max_plans
         if not 1 <= self.top <= most:
             raise InputError(f"top must be 1 to {most}, not {self.top}")
@@ -95,17 +107,23 @@ class AfterSearch:
             count = max(count, TUNING.handed_plans)
         return count
 
-    def settled(self, problem: str) -> "AfterSearch":
-        """Return the same with the name of the solver that "auto" stands for."""
-        if self.then is None:
+    def settled(self, problem: str, budget: Budget, count: int = 1) -> "AfterSearch":
+        """Return the same with what "auto" stands for: a solver for `count` instances, or None."""
+        if self.then != "auto":
             return self
-        return replace(self, then=improvers.resolve_solver(self.then, problem))
+        seconds = (1.0 - self.search_share) * (budget.seconds or 0.0)
+        if seconds < count * TUNING.min_solver_seconds:
+            return replace(self, then=None)
+        return replace(self, then=improvers.available_improver(problem))
 
     def check(self, problem: str, budget: Budget) -> None:
-        """Raise, before any work, if a phase cannot run. Compile its kernels now, off the clock."""
+        """Raise, before any work, if a phase cannot run. Compile its kernels now, off the clock.
+
+        What "auto" stands for has to be settled.
+        """
         if self.plans_to_keep:
             plan_tools(problem, "more than the best plan of a search")
-        then = self.settled(problem).then
+        then = self.then
         if then is not None:
             improvers.require_solver(then, problem)
             if budget.seconds is None:
@@ -117,7 +135,7 @@ class AfterSearch:
 
     def phase_ends(self, seconds: float) -> tuple[float, float]:
         """Return after how many seconds the search and the polish end."""
-        polish_end = seconds * (TUNING.search_share if self.then else 1.0)
+        polish_end = seconds * (self.search_share if self.then else 1.0)
         if not self.polish:
             return polish_end, polish_end
         polish_seconds = min(TUNING.polish_share * seconds, TUNING.max_polish_seconds)
@@ -165,6 +183,18 @@ class Candidates:
         plan.check(instance)
         self.plans.append(Candidate(plan, plan.cost(instance), phase))
 
+    def add_construction(self) -> None:
+        """Add the constructed plan if all others cost more, or exceed a limit that it meets."""
+        instance = self.solution.instance
+        first = first_candidate(instance, None)
+        if first is None or not is_feasible(first.plan, instance):
+            return
+        if self.solution.unmet:
+            self.solution = replace(self.solution, unmet=None)
+            self.plans = [first]
+        elif first.cost < self.best.cost:
+            self.plans.append(first)
+
     def improve(self, plan: Plan, phase: str) -> None:
         """Add a plan and keep only the best one of its phase."""
         self.add(plan, phase)
@@ -187,28 +217,25 @@ def solve_task(
 ) -> tuple[list[Solution], bool]:
     """Run a search and all phases after it within one budget.
 
-    Returns the solutions, and whether Ctrl-C ended the run early.
+    Returns the solutions, and whether Ctrl-C ended the run early. It may come at any time.
     """
-    after = (finish or AfterSearch()).settled(task.problem.name)
-    after.check(task.problem.name, budget)
-    ready = prepare_strategy(strategy, task)
-    if after.plans_to_keep:
-        tools = task.plan_tools("a pool of plans")
-        task.account.diverse_set = DiverseSet(tools, after.plans_to_keep, task.original_batch)
+    after = finish or AfterSearch()
+    after = after.settled(task.problem.name, budget, task.count)
     run = AfterSearchRun(task, budget, after, time.monotonic(), watch)
-    if any(warm_start):
-        set_warm_start(task, warm_start)
-    run.announce_warm_start(warm_start)
     interrupted = False
     steps = list[Progress]()
-    search_start = time.monotonic()
     try:
+        if any(warm_start):
+            task.account.warm = warm_start  # also if an interruption comes before the next line
+            set_warm_start(task, warm_start)
+        ready = run.prepare(strategy)
+        run.announce_first_plans(warm_start)
         for progress in run_steps(ready, task, run.search_budget):
             steps.append(progress)
             run.watch_search(progress)
     except KeyboardInterrupt:
         interrupted = True
-    found = collect_solutions(task, time.monotonic() - search_start, steps)
+    found = collect_solutions(task, run.seconds, steps, interrupted=interrupted)
     plans = candidate_plans(task, found)
     instances = [Candidates(s, list(p)) for s, p in zip(found, plans, strict=True)]
     if not interrupted and instances:
@@ -245,7 +272,8 @@ def candidate_plans(task: Task, found: Sequence[Solution]) -> Iterator[list[Cand
     kept = diverse_set.plans() if diverse_set else []
     kept = kept or [[] for _ in found]  # it is empty until the first step has ended
     warm_start = task.account.warm or [None] * len(found)
-    for solution, sequences, given in zip(found, kept, warm_start, strict=True):
+    # After an interruption there may be fewer solutions than instances.
+    for solution, sequences, given in zip(found, kept, warm_start, strict=False):
         instance = solution.instance
         plans = [Candidate(solution.plan, solution.cost, solution.phase)]
         if given is not None and solution.phase != "warm start":
@@ -289,7 +317,20 @@ class AfterSearchRun:
         if seconds is None:
             return self.budget
         search_end, _ = self.after.phase_ends(seconds)
+        if self.announced:  # which has taken time
+            search_end = max(0.5 * search_end, search_end - self.seconds)
         return replace(self.budget, seconds=search_end)
+
+    def prepare(self, strategy: PlainStrategy) -> Strategy[Any]:
+        """Refuse what cannot work and compile all kernels; then start the clock."""
+        self.after.check(self.task.problem.name, self.budget)
+        ready = prepare_strategy(strategy, self.task)
+        if self.after.plans_to_keep:
+            tools = self.task.plan_tools("a pool of plans")
+            batch = self.task.original_batch
+            self.task.account.diverse_set = DiverseSet(tools, self.after.plans_to_keep, batch)
+        self.start_time = time.monotonic()
+        return ready
 
     def run_phases(self, instances: Sequence[Candidates]) -> None:
         """Run all phases after the search."""
@@ -335,9 +376,12 @@ class AfterSearchRun:
     def hand_over(self, instances: Sequence[Candidates], name: str) -> None:
         """Let a solver improve the best different plans; instances share the time that is left."""
         assert self.budget.seconds is not None
+        end = min(self.budget.seconds, self.seconds + self.after.max_solver_seconds)
         self.report(instances, name)  # that it begins
         for place, candidates in enumerate(instances):
-            share = (self.budget.seconds - self.seconds) / (len(instances) - place)
+            share = (end - self.seconds) / (len(instances) - place)
+            if share > 0:
+                candidates.add_construction()
             before = candidates.best.cost
             trouble = "" if share > 0 else "no time was left for it"
             try:
@@ -438,11 +482,18 @@ class AfterSearchRun:
             plan = self.task.problem.decode(self.task.instances[row], sequence)
             self.announce(row, plan, "search")
 
-    def announce_warm_start(self, warm_start: Sequence[Plan | None]) -> None:
-        """Announce the given plans first."""
+    def announce_first_plans(self, warm_start: Sequence[Plan | None]) -> None:
+        """Announce the given plans first, and constructed ones of the other instances."""
+        if self.after.improved is None:
+            return
         for row, plan in enumerate(warm_start):
             if plan is not None:
                 self.announce(row, plan, "warm start")
+        seconds = math.inf
+        if self.budget.seconds is not None:
+            seconds = first_plans.TUNING.announced_share * self.budget.seconds
+        for row, plan in construct_within(self.task.instances, warm_start, seconds):
+            self.announce(row, plan, "construction")
 
     def announce(self, row: int, plan: Plan, phase: str) -> None:
         """Announce a plan if it is the best of its instance so far, in the file's own metric."""

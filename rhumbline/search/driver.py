@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rhumbline.errors import InputError
 from rhumbline.search.account import Spent
+from rhumbline.search.first_plans import first_solutions, latest_end
 from rhumbline.search.solution import Solution, incumbent
 from rhumbline.search.strategy import (
     PlainStrategy,
@@ -98,7 +99,7 @@ def search(
     except KeyboardInterrupt:
         interrupted = True
     seconds = time.monotonic() - start_time
-    return collect_solutions(task, seconds, trace), interrupted
+    return collect_solutions(task, seconds, trace, interrupted=interrupted), interrupted
 
 
 def stream(strategy: PlainStrategy, task: Task, budget: Budget) -> Iterator[Progress]:
@@ -184,16 +185,30 @@ def displayed_cost(task: Task, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
     return cost * batch.scale
 
 
-def collect_solutions(task: Task, seconds: float, trace: Sequence[Progress]) -> list[Solution]:
-    """Decode, check and price the incumbents of a task on the host."""
+def collect_solutions(
+    task: Task, seconds: float, trace: Sequence[Progress], *, interrupted: bool = False
+) -> list[Solution]:
+    """Decode, check and price the incumbents of a task on the host.
+
+    Where there is none, the constructed plan is the solution. There are fewer solutions than
+    instances if a problem has no construction, or if time is short after an interruption.
+    """
     account = task.account
+    end = latest_end(interrupted)
+    if account.actions is None or account.best is None:
+        return first_solutions(task.instances, account.warm, seconds, end)
     warm_start = account.warm or [None] * len(task.instances)
-    if account.actions is None or (not account.attempts and None in warm_start):
-        return []
     solutions = list[Solution]()
     costs_by_step = [progress.best.tolist() for progress in trace]
-    rows = zip(task.instances, account.actions.tolist(), warm_start, strict=True)
-    for row, (instance, actions, given) in enumerate(rows):
+    has_plan = account.best.isfinite().tolist()
+    rows = zip(task.instances, account.actions.tolist(), warm_start, has_plan, strict=True)
+    for row, (instance, actions, given, has_actions) in enumerate(rows):
+        if not (has_actions or account.attempts):
+            first = first_solutions([instance], [given], seconds, end)
+            if not first:
+                break
+            solutions += first
+            continue
         plan = task.problem.decode(instance, actions)
         best, unmet = incumbent(instance, plan, given, account.attempts)
         pairs = zip(trace, costs_by_step, strict=True)

@@ -39,7 +39,9 @@ class Solution:
     attempts: int
     seconds: float
     trace: tuple[tuple[int, float, float], ...] = ()  # attempts, seconds, best cost of each step
-    phase: str = "search"  # that found the plan: "warm start", "search", "polish" or a solver
+    # What found the plan: "construction" (before the first attempt), "warm start", "search",
+    # "polish" or the name of a solver.
+    phase: str = "search"
     polish: CostChange | None = None
     then: CostChange | None = None
     others: tuple[Candidate, ...] = ()  # the next best different plans, cheapest first

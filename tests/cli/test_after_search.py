@@ -262,7 +262,7 @@ def test_wrong_usage(solve: Run, square: Path) -> None:
     for words, message in (
         (
             ("--then", "gurobi", "--seconds", 1),
-            "'gurobi' is not known; known: auto, ils, lkh, pyvrp, ruin, tabu, cpsat",
+            "'gurobi' is not known; known: auto, none, ils, lkh, pyvrp, ruin, tabu, cpsat",
         ),
         (("--then", "lkh"), "it takes the second half of the --seconds"),
         (("--top", 0), "Invalid value for '--top'"),

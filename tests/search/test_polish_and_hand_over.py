@@ -19,6 +19,7 @@ from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRPInstance, Routes, cvrp_from_arrays
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
+from rhumbline.problems.tsp.construct import construct_tour
 from rhumbline.search import account, driver, pacing
 from rhumbline.search import after_search as finishing
 from rhumbline.search import task as tasks
@@ -505,10 +506,10 @@ def test_the_search_gets_half_of_the_time(policy, make_instances, solver, monkey
 
 @pytest.mark.parametrize("nothing", [None, Tour(tuple(range(30)))])
 def test_a_solver_that_finds_nothing_better(policy, solver, nothing) -> None:
-    """The plan of the search stays, and its phase says so."""
+    """The best plan before it stays, and its phase says so: the policy has learnt nothing."""
     solver.work = lambda instance, plans: nothing
     (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), seconds=50.0, then="lkh")
-    assert solution.phase == "search"
+    assert (solution.phase, solution.plan) == ("construction", construct_tour(ROUNDED))
     assert solution.then == CostChange(solution.cost, solution.cost)
 
 
@@ -523,7 +524,7 @@ def test_a_solver_without_time_is_reported(policy, make_instances, solver, monke
 
 
 def test_a_solver_that_fails_loses_nothing(policy, solver) -> None:
-    """The error is reported beside the plan of the search; so is a plan that breaks the rules."""
+    """The error is reported beside the plan before it; so is a plan that breaks the rules."""
 
     def crash(instance, plans):
         raise RhumbError("LKH ended by itself with code 134")
@@ -531,7 +532,7 @@ def test_a_solver_that_fails_loses_nothing(policy, solver) -> None:
     for work, words in ((crash, "code 134"), (lambda *_: Tour((0, 0, 1)), "visits city")):
         solver.work = work
         (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), seconds=50.0, then="lkh")
-        assert solution.phase == "search"
+        assert solution.plan == construct_tour(ROUNDED)
         assert words in solution.then.trouble
 
 
@@ -542,7 +543,7 @@ def test_solvers_need_seconds_a_problem_and_a_package(policy, monkeypatch) -> No
         (
             {"then": "gurobi", "seconds": 5.0},
             InputError,
-            "'gurobi' is no solver; known: auto, ils, lkh, pyvrp, ruin, tabu, cpsat",
+            "'gurobi' is no solver; known: auto, none, ils, lkh, pyvrp, ruin, tabu, cpsat",
         ),
         (
             {"then": "cpsat", "seconds": 5.0},
@@ -597,7 +598,7 @@ def test_improvements_are_announced(policy, make_instances) -> None:
         assert [t.cost for t in mine] == [t.plan.cost(t.instance) for t in mine]
         assert all(after.cost < before.cost for before, after in itertools.pairwise(mine))
         assert (mine[-1].plan, mine[-1].phase) == (solution.plan, "polish")
-        assert mine[0].phase == "search"
+        assert (mine[0].phase, mine[0].attempts) == ("construction", 0)
         assert all(after.seconds >= before.seconds for before, after in itertools.pairwise(mine))
 
 

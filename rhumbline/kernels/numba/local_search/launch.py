@@ -5,13 +5,15 @@ Each kernel is compiled when it is first needed, and stored on disk if possible.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numba.core.compiler_lock import global_compiler_lock
+
+from rhumbline.kernels.background import run_in_background
 
 UNLIMITED = 2**62  # moves
 
@@ -43,6 +45,11 @@ KERNELS = {  # module, function and the name of its signature
 @cache
 def load_kernel(name: str) -> Callable[..., Any]:
     """Return a compiled kernel, from the cache on disk or compiled now and stored if possible."""
+    return run_in_background(partial(compile_kernel, name))
+
+
+def compile_kernel(name: str) -> Callable[..., Any]:
+    """Compile a kernel, or load it if numba's cache has it."""
     place, function, signature_name = KERNELS[name]
     module: Any = import_module(f"rhumbline.kernels.numba.{place}")
     signature = getattr(module, signature_name)

@@ -5,7 +5,7 @@ This module does not import torch, as another process may compile the kernel in 
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numba
@@ -14,6 +14,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels import pause_garbage_collection
+from rhumbline.kernels.background import run_in_background
 from rhumbline.kernels.numba.rollout import precompile
 from rhumbline.kernels.numba.rollout.kernel import SIGNATURE, tiles
 
@@ -27,6 +28,11 @@ def load_rollout_kernel(vehicles: bool) -> Any:
     It comes from the cache on disk, or is compiled now and stored there if possible.
     """
     precompile.wait_for_kernel("routes" if vehicles else "tours")
+    return run_in_background(partial(load_or_compile, vehicles))
+
+
+def load_or_compile(vehicles: bool) -> Any:
+    """Compile the kernel, or load it, with numba's cache if that works."""
     try:
         return compile_kernel(vehicles, cache=True)
     except Exception:  # no writable folder, a full disk, a damaged file: for this process only

@@ -33,6 +33,7 @@ TUNING = PrecompileTuning()
 
 HAS_VEHICLES = {"tours": False, "routes": True}  # all kernels of rollouts
 _waiting: dict[str, Thread] = {}  # for each kernel, the thread that waits for its compiler
+_processes: list["Popen[bytes]"] = []
 
 
 @cache
@@ -64,7 +65,7 @@ def start_compiling(kernel: str) -> None:
     # The thread reaps the process, also if no caller ever waits for the kernel.
     _waiting[kernel] = Thread(target=process.wait, daemon=True)
     _waiting[kernel].start()
-    atexit.register(stop_compiling, process, _waiting[kernel])
+    _processes.append(process)
 
 
 def has_spare_core() -> bool:
@@ -81,10 +82,13 @@ def has_spare_core() -> bool:
     return running < (os.cpu_count() or 1)
 
 
-def stop_compiling(process: "Popen[bytes]", waiting: Thread) -> None:
-    """End a compiler: it must not outlive the command."""
-    process.kill()
-    waiting.join()
+@atexit.register
+def stop_compiling() -> None:
+    """End all compilers: they must not outlive the command."""
+    for process in _processes:
+        process.kill()
+    for waiting in _waiting.values():
+        waiting.join()
 
 
 def wait_for_kernel(kernel: str) -> None:
