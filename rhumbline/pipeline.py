@@ -19,6 +19,7 @@ from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
 from rhumbline.domains import DOMAINS, find_policy_family, plan_tools
 from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
+from rhumbline.kernels.threads import SHARED_CORES
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
@@ -232,8 +233,9 @@ def solve_runs(
         start_time = time.monotonic()
         try:
             listener.check_interruption()
-            run = next(runs)
-            result = solve_run(group, run, request, listener)
+            with SHARED_CORES.share(request.budget.seconds is not None):
+                run = next(runs)
+                result = solve_run(group, run, request, listener)
         except KeyboardInterrupt:  # before the search, or after it while plans were being checked
             seconds = time.monotonic() - start_time
             result = interrupted_result(group, run, request, seconds)

@@ -1,5 +1,6 @@
 """Completion of partial solutions, and the scores of what may follow them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from rhumbline.decoding import engines
 from rhumbline.decoding.engines import Engine
-from rhumbline.decoding.request import EngineName, Prefixes, RolloutRequest, Rollouts
+from rhumbline.decoding.request import EngineName, Prefixes, RolloutRequest, Rollouts, go_on
 from rhumbline.policies import Policy
 from rhumbline.problems import Problem
 
@@ -44,11 +45,12 @@ def complete(
     temperature: float = 0.0,
     samples: int = 0,
     engine: EngineName | Engine = "torch",
+    check: Callable[[], None] = go_on,
 ) -> Rollouts:
     """Complete partial solutions, greedily by default, and return them as R latents of one start.
 
     With `samples`, each group of `samples` consecutive prefixes draws the noise of an attempt of
-    its own. Without, all prefixes draw the noise of one attempt.
+    its own. Without, all prefixes draw the noise of one attempt. `check` is that of a `RolloutRequest`.
     """
     if isinstance(engine, str):
         ask = engines.make_ask(problem, policy, batch, memory, prefixes=True)
@@ -59,7 +61,17 @@ def complete(
     latents = latents.expand(-1, rollouts // group, -1)
     starts = prefixes.actions[:, :group, 0]
     request = RolloutRequest(
-        problem, policy, batch, memory, latents, starts, seed, attempt, temperature, prefixes
+        problem,
+        policy,
+        batch,
+        memory,
+        latents,
+        starts,
+        seed,
+        attempt,
+        temperature,
+        prefixes,
+        check=check,
     )
     completed = engine.rollout(request)
     return completed.map(lambda x: x.flatten(1, 2)[:, None])

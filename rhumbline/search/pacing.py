@@ -16,8 +16,15 @@ class PacingTuning:
     min_completions: int = 16
     # Without a time limit, pieces of plain torch are this many times larger.
     untimed_piece_factor: int = 8
-    # Limit for plain torch on a CPU, which is faster in large pieces.
-    max_piece_seconds: float = 3.0
+    # With a time limit on a CPU. The first piece is small: on a busy machine, the time that a piece
+    # takes cannot be foreseen. The first pieces are mostly overhead, and the later ones grow.
+    first_piece_elements: int = 1_000_000
+    max_growth: int = 4
+    # A piece takes this share of the time left, or these seconds, whichever is less. Plain torch
+    # is faster in large pieces, and can be stopped within one; what it has begun is then lost.
+    max_piece_share: float = 0.25
+    max_piece_seconds: float = 0.25
+    max_torch_piece_seconds: float = 3.0
 
 
 TUNING = PacingTuning()
@@ -33,10 +40,12 @@ class Pacer:
 
     elements_per_rollout: int
     seconds_per_element: float = 0.0  # of the last piece; 0 before the first
+    last_rollouts: int = 0  # of the last piece
 
     def record(self, rollouts: int, seconds: float) -> None:
         """Store the pace of a piece: `rollouts` rollouts took `seconds` seconds."""
         self.seconds_per_element = seconds / (rollouts * self.elements_per_rollout)
+        self.last_rollouts = rollouts
 
     def rollouts_within(self, rows: int, share: float, seconds_left: float) -> float:
         """Return how many rollouts of each row fit into a share of the time left.
@@ -59,19 +68,34 @@ class Pacer:
     def units_per_torch_piece(self, rollouts: int, seconds_left: float) -> int:
         """Return how many units make a piece for plain torch on a CPU, which prefers large pieces.
 
-        The pace of the last piece tells how many units fit into half of the time left. The other
-        half is a reserve in case the machine gets busier. Without a time limit the clock need not
-        be read, and sizes must not depend on it: results would not be reproducible.
+        Without a time limit the clock need not be read, and sizes must not depend on it: results
+        would not be reproducible.
         """
-        units = self.units_per_piece(rollouts, is_cuda=False)
         if seconds_left == math.inf:
+            units = self.units_per_piece(rollouts, is_cuda=False)
             return TUNING.untimed_piece_factor * units
-        if not self.seconds_per_element:
-            return units
-        seconds = min(TUNING.max_piece_seconds, 0.5 * seconds_left)
+        return self.units_within(rollouts, seconds_left, TUNING.max_torch_piece_seconds)
+
+    def units_per_timed_piece(self, rollouts: int, seconds_left: float) -> int:
+        """Return how many units make a piece for a fused engine on a CPU with a time limit.
+
+        A piece that has begun cannot be stopped.
+        """
+        units = self.units_within(rollouts, seconds_left, TUNING.max_piece_seconds)
+        return min(units, self.units_per_piece(rollouts, is_cuda=False))
+
+    def units_within(self, rollouts: int, seconds_left: float, max_seconds: float) -> int:
+        """Return how many units fit into a share of the time left, at the pace of the last piece.
+
+        The rest of the time is a reserve in case the machine gets busier. It is at least one.
+        """
         elements = rollouts * self.elements_per_rollout
+        if not self.seconds_per_element:
+            return max(1, TUNING.first_piece_elements // elements)
+        seconds = min(max_seconds, TUNING.max_piece_share * seconds_left)
         fitting = int(seconds / (self.seconds_per_element * elements))
-        return max(units, fitting)
+        growing = TUNING.max_growth * self.last_rollouts // rollouts
+        return max(1, min(fitting, growing))
 
     def prefixes_per_piece(self, units: int, samples: int) -> int:
         """Return how many prefixes make a piece: `units`, or more to fill a tile of the kernel.

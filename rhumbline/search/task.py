@@ -27,6 +27,7 @@ from rhumbline.decoding.engines import has_layer
 from rhumbline.domain import Domain, PlanTools
 from rhumbline.domains import domain_of, plan_tools
 from rhumbline.errors import InputError
+from rhumbline.kernels.threads import SHARED_CORES
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
@@ -62,6 +63,7 @@ class Task:
     max_scored_sequences: float = math.inf
     # Latents tried on each instance so far. The next latent's random numbers depend on this number.
     tried_count: int = 0
+    encoding_seconds: float = 0.0  # that `make_task` took on a CPU; a GPU compiles kernels meanwhile
     engines: dict[EngineUse, Engine] = field(default_factory=dict[EngineUse, Engine])  # chosen
 
     @property
@@ -304,8 +306,14 @@ class Task:
         raise InputError(f"{words}; these are {given}")
 
     def check_deadline(self) -> None:
-        """Raise `Spent` if time is up; for long computations that construct no solutions."""
+        """Raise `Spent` if time is up; for long computations that construct no solutions.
+
+        It also lets torch have fewer threads if other processes keep the cores busy.
+        """
+        if self.account.deadline is None:
+            return
         self.account.check_deadline()
+        SHARED_CORES.adapt()
 
     # --- pacing
 
@@ -332,9 +340,12 @@ class Task:
         A unit consists of `rollouts` rollouts.
         """
         is_cuda = self.device.type == "cuda"
-        if is_cuda or self.resolved_engine != "torch":
-            return self.pacer.units_per_piece(rollouts, is_cuda)
-        return self.pacer.units_per_torch_piece(rollouts, self.account.seconds_left)
+        seconds_left = self.account.seconds_left
+        if not is_cuda and self.resolved_engine == "torch":
+            return self.pacer.units_per_torch_piece(rollouts, seconds_left)
+        if not is_cuda and seconds_left != math.inf:
+            return self.pacer.units_per_timed_piece(rollouts, seconds_left)
+        return self.pacer.units_per_piece(rollouts, is_cuda)
 
     # --- paying
 
@@ -436,6 +447,7 @@ class Task:
             seed=self.seed,
             temperature=temperature,
             engine=self.engine_to_use(memory),
+            check=self.check_deadline,
         )
         if starts.ndim == 2:
             return roll(latents, starts, attempt=number)
@@ -477,6 +489,7 @@ class Task:
                 temperature=temperature,
                 attempt=attempt,
                 samples=each if temperature else 0,
+                check=self.check_deadline,
             )
 
         return complete_piece
@@ -523,6 +536,7 @@ def make_task(
 
     Raises before any work if the engine cannot be used.
     """
+    began = time.monotonic()
     device = device or torch.device("cpu")
     batch = symmetric_copies(problem.collate(instances), augment).to(device)
     size = problem.action_count(batch)
@@ -533,6 +547,8 @@ def make_task(
     starts = problem.starts(batch)
     task = Task(problem, policy, instances, batch, memory, starts, seed, engine, copies=augment)
     task.engines[engine, False, False, False] = chosen
+    if device.type == "cpu":
+        task.encoding_seconds = time.monotonic() - began
     return task
 
 

@@ -2,21 +2,21 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rhumbline import kernels
 from rhumbline.decoding.engines.base import Ask, NotedReason
 from rhumbline.decoding.request import RolloutRequest, Rollouts, reprice
+from rhumbline.kernels.threads import worker_threads
 
 
 def construct_numba(request: RolloutRequest) -> Rollouts:
-    """Construct rollouts by the numba kernel, with as many threads as torch uses."""
+    """Construct rollouts by the numba kernel, with as many threads as the user wants."""
     from rhumbline.kernels.numba.rollout import launch as numba_rollout
 
     batch = request.batch
     prefixes = request.prefixes
-    threads = torch.get_num_threads()
+    threads = worker_threads()
     with numba_rollout.limit_torch_to_one_thread():
         cost, actions = numba_rollout.run_rollouts(
             numba_rollout.build_numba_tables(request.memory, request.latent_bias),
