@@ -182,7 +182,8 @@ def make_runs(
     """
     strategy = resolve_strategy(request.strategy, request.settings)
     device = find_device(request.device)
-    policies = load_policies(instances, request.policy)
+    with SHARED_CORES.share(request.budget.seconds is not None):
+        policies = load_policies(instances, request.policy)
     started = [instances[place] for place, plan in enumerate(request.warm_start) if plan]
     for problem, loaded in policies.items():
         rules = rules_of(loaded.policy).name

@@ -10,11 +10,8 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.problems import Plan
+from rhumbline.search.pacing import Spent as Spent
 from rhumbline.search.plan_sets.diverse import DiverseSet
-
-
-class Spent(Exception):
-    """The budget is used up. Raised through a strategy's step, caught by the driver."""
 
 
 @dataclass

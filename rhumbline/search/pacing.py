@@ -4,6 +4,10 @@ import math
 from dataclasses import dataclass
 
 
+class Spent(Exception):
+    """The budget is used up. Raised through a strategy's step, caught by the driver."""
+
+
 @dataclass(frozen=True)
 class PacingTuning:
     """Sizes of a piece, which is the work between two readings of the clock."""
@@ -25,6 +29,8 @@ class PacingTuning:
     max_piece_share: float = 0.25
     max_piece_seconds: float = 0.25
     max_torch_piece_seconds: float = 3.0
+    # After the time limit, a single unit may end that much later.
+    max_late_seconds: float = 0.1
 
 
 TUNING = PacingTuning()
@@ -96,6 +102,12 @@ class Pacer:
         fitting = int(seconds / (self.seconds_per_element * elements))
         growing = TUNING.max_growth * self.last_rollouts // rollouts
         return max(1, min(fitting, growing))
+
+    def check_fit(self, rollouts: int, seconds_left: float) -> None:
+        """Raise `Spent` if that many rollouts would end too late, at the pace of the last piece."""
+        seconds = self.seconds_per_element * (rollouts * self.elements_per_rollout)
+        if seconds > seconds_left + TUNING.max_late_seconds:
+            raise Spent
 
     def prefixes_per_piece(self, units: int, samples: int) -> int:
         """Return how many prefixes make a piece: `units`, or more to fill a tile of the kernel.

@@ -33,6 +33,7 @@ from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
 from rhumbline.search.account import Account, Spent
 from rhumbline.search.overrides import Overrides, concatenate_rollouts, starts_of_latents
+from rhumbline.search.pacing import TUNING as PACING_TUNING
 from rhumbline.search.pacing import Pacer
 from rhumbline.search.plan_sets.similarity import pad_actions
 
@@ -334,6 +335,25 @@ class Task:
         rows = len(self.starts)
         return self.pacer.rollouts_within(rows, share, self.account.seconds_left)
 
+    @cached_property
+    def scoring_pacer(self) -> Pacer:
+        """The rule for how many sequences to score between two readings of the clock."""
+        return Pacer(self.pacer.elements_per_rollout)
+
+    def scores_per_piece(self) -> float:
+        """Return how many sequences to score at once: what fits into memory and a time limit.
+
+        Raises `Spent` if time is up, or too short for one.
+        """
+        self.check_deadline()
+        seconds_left = self.account.seconds_left
+        if seconds_left == math.inf or self.device.type == "cuda":
+            return self.max_scored_sequences
+        pacer = self.scoring_pacer
+        pacer.check_fit(1, seconds_left)
+        units = pacer.units_within(1, seconds_left, PACING_TUNING.max_piece_seconds)
+        return min(self.max_scored_sequences, units)
+
     def _units_per_piece(self, rollouts: int) -> int:
         """Return how many units to process between two readings of the clock.
 
@@ -344,6 +364,7 @@ class Task:
         if not is_cuda and self.resolved_engine == "torch":
             return self.pacer.units_per_torch_piece(rollouts, seconds_left)
         if not is_cuda and seconds_left != math.inf:
+            self.pacer.check_fit(rollouts, seconds_left)
             return self.pacer.units_per_timed_piece(rollouts, seconds_left)
         return self.pacer.units_per_piece(rollouts, is_cuda)
 
