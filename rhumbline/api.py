@@ -1,5 +1,6 @@
 """One call from files or arrays to verified solutions."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,9 @@ def solve(
     the seconds; "auto" is our own solver for each problem. `improved` is called at each
     improvement, and `watch` after each step of the search.
     """
+    began = time.monotonic()
     instances = instances_from(source, vehicles)
+    given_plans = plans_for(instances, warm_start)
     request = SolveRequest(
         budget=budget_or_default(attempts, seconds),
         strategy=strategy,
@@ -126,7 +129,8 @@ def solve(
         engine=engine,
         augment=augment,
         after=AfterSearch(top, polish, then),
-        warm_start=plans_for(instances, warm_start),
+        warm_start=given_plans,
+        reading_seconds=time.monotonic() - began,
     )
     solutions: dict[int, Solution] = {}
     for result in solve_groups(instances, request, CallbackListener(watch, improved)):

@@ -75,6 +75,7 @@ class SolveRequest:
     augment: int = 1
     after: AfterSearch = field(default_factory=AfterSearch)
     warm_start: Sequence[Plan | None] = ()
+    reading_seconds: float = 0.0  # that are over already, of the time of the first group
     warm_up: bool = True  # whether a GPU compiles its kernels before the seconds count
 
 
@@ -182,8 +183,10 @@ def make_runs(
     """
     strategy = resolve_strategy(request.strategy, request.settings)
     device = find_device(request.device)
+    began = time.monotonic()
     with SHARED_CORES.share(request.budget.seconds is not None):
         policies = load_policies(instances, request.policy)
+    seconds = request.reading_seconds + time.monotonic() - began
     started = [instances[place] for place, plan in enumerate(request.warm_start) if plan]
     for problem, loaded in policies.items():
         rules = rules_of(loaded.policy).name
@@ -203,7 +206,18 @@ def make_runs(
         augment=request.augment,
         strategy=strategy,
     )
+    tasks = count_preparation(tasks, seconds)
     return (make_run(group, task, request, strategy, policies) for group, task in tasks)
+
+
+def count_preparation(
+    tasks: Iterator[tuple[Group, Task]], seconds: float
+) -> Iterator[tuple[Group, Task]]:
+    """Let what came before the first task count as a part of its time."""
+    for group, task in tasks:
+        task.preparation_seconds += seconds
+        seconds = 0.0
+        yield group, task
 
 
 def make_run(

@@ -334,7 +334,7 @@ class AfterSearchRun:
             tools = self.task.plan_tools("a pool of plans")
             batch = self.task.original_batch
             self.task.account.diverse_set = DiverseSet(tools, self.after.plans_to_keep, batch)
-        self.start_time = time.monotonic() - self.task.encoding_seconds
+        self.start_time = time.monotonic() - self.task.preparation_seconds
         return ready
 
     def run_phases(self, instances: Sequence[Candidates]) -> None:

@@ -24,10 +24,11 @@ class PacingTuning:
     # takes cannot be foreseen. The first pieces are mostly overhead, and the later ones grow.
     first_piece_elements: int = 1_000_000
     max_growth: int = 4
-    # A piece takes this share of the time left, or these seconds, whichever is less. Plain torch
-    # is faster in large pieces, and can be stopped within one; what it has begun is then lost.
+    # A piece takes this share of the time left, or these seconds, whichever is less.
     max_piece_share: float = 0.25
     max_piece_seconds: float = 0.25
+    # Plain torch is faster in large pieces. It can be stopped within one; all of it is then lost.
+    max_torch_piece_share: float = 0.5
     max_torch_piece_seconds: float = 3.0
     # After the time limit, a single unit may end that much later.
     max_late_seconds: float = 0.1
@@ -45,13 +46,18 @@ class Pacer:
     """
 
     elements_per_rollout: int
+    tile: int = 1  # rollouts that a kernel constructs together: fewer take as long
     seconds_per_element: float = 0.0  # of the last piece; 0 before the first
     last_rollouts: int = 0  # of the last piece
 
+    def whole_tiles(self, rollouts: int) -> int:
+        """Return the number of rollouts in as many tiles as some rollouts need."""
+        return -(-rollouts // self.tile) * self.tile
+
     def record(self, rollouts: int, seconds: float) -> None:
         """Store the pace of a piece: `rollouts` rollouts took `seconds` seconds."""
-        self.seconds_per_element = seconds / (rollouts * self.elements_per_rollout)
-        self.last_rollouts = rollouts
+        self.last_rollouts = self.whole_tiles(rollouts)
+        self.seconds_per_element = seconds / (self.last_rollouts * self.elements_per_rollout)
 
     def rollouts_within(self, rows: int, share: float, seconds_left: float) -> float:
         """Return how many rollouts of each row fit into a share of the time left.
@@ -80,7 +86,9 @@ class Pacer:
         if seconds_left == math.inf:
             units = self.units_per_piece(rollouts, is_cuda=False)
             return TUNING.untimed_piece_factor * units
-        return self.units_within(rollouts, seconds_left, TUNING.max_torch_piece_seconds)
+        return self.units_within(
+            rollouts, seconds_left, TUNING.max_torch_piece_seconds, TUNING.max_torch_piece_share
+        )
 
     def units_per_timed_piece(self, rollouts: int, seconds_left: float) -> int:
         """Return how many units make a piece for a fused engine on a CPU with a time limit.
@@ -90,23 +98,27 @@ class Pacer:
         units = self.units_within(rollouts, seconds_left, TUNING.max_piece_seconds)
         return min(units, self.units_per_piece(rollouts, is_cuda=False))
 
-    def units_within(self, rollouts: int, seconds_left: float, max_seconds: float) -> int:
+    def units_within(
+        self, rollouts: int, seconds_left: float, max_seconds: float, share: float | None = None
+    ) -> int:
         """Return how many units fit into a share of the time left, at the pace of the last piece.
 
         The rest of the time is a reserve in case the machine gets busier. It is at least one.
         """
+        rollouts = self.whole_tiles(rollouts)
         elements = rollouts * self.elements_per_rollout
         if not self.seconds_per_element:
             return max(1, TUNING.first_piece_elements // elements)
-        seconds = min(max_seconds, TUNING.max_piece_share * seconds_left)
+        share = TUNING.max_piece_share if share is None else share
+        seconds = min(max_seconds, share * seconds_left)
         fitting = int(seconds / (self.seconds_per_element * elements))
         growing = TUNING.max_growth * self.last_rollouts // rollouts
         return max(1, min(fitting, growing))
 
     def check_fit(self, rollouts: int, seconds_left: float) -> None:
         """Raise `Spent` if that many rollouts would end too late, at the pace of the last piece."""
-        seconds = self.seconds_per_element * (rollouts * self.elements_per_rollout)
-        if seconds > seconds_left + TUNING.max_late_seconds:
+        elements = self.whole_tiles(rollouts) * self.elements_per_rollout
+        if self.seconds_per_element * elements > seconds_left + TUNING.max_late_seconds:
             raise Spent
 
     def prefixes_per_piece(self, units: int, samples: int) -> int:

@@ -64,7 +64,8 @@ class Task:
     max_scored_sequences: float = math.inf
     # Latents tried on each instance so far. The next latent's random numbers depend on this number.
     tried_count: int = 0
-    encoding_seconds: float = 0.0  # that `make_task` took on a CPU; a GPU compiles kernels meanwhile
+    # That reading and encoding took on a CPU. A GPU compiles kernels meanwhile.
+    preparation_seconds: float = 0.0
     engines: dict[EngineUse, Engine] = field(default_factory=dict[EngineUse, Engine])  # chosen
 
     @property
@@ -216,7 +217,7 @@ class Task:
         parts = list[Rollouts]()
         first = 0
         while first < count:
-            size = self._units_per_piece(rollouts)
+            size = self._units_per_piece(self.pacer, rollouts)
             last = min(first + size, count)
             piece = slice(first, last)
             piece_start = time.monotonic()
@@ -250,7 +251,8 @@ class Task:
         parts = list[Rollouts]()
         first = 0
         while first < prefixes:
-            units = self._units_per_piece(row_count * samples)
+            piece_start = time.monotonic()
+            units = self._units_per_piece(self.completion_pacer, row_count * samples)
             size = self.pacer.prefixes_per_piece(units, samples)
             size = min(prefixes - first, size)
             wanted = size * samples
@@ -261,6 +263,8 @@ class Task:
                 rolled = narrow_rollouts(rolled, 2, made)
                 parts.append(rolled)
                 self._record(rolled, made * self.copies)
+                seconds = time.monotonic() - piece_start
+                self.completion_pacer.record(made * row_count, seconds)
             if made < wanted:
                 rows, copies = self._affordable_copies(1)
                 at = first + made // samples
@@ -325,7 +329,13 @@ class Task:
         steps = problem.horizon(self.batch)
         size = problem.action_count(self.batch)
         per_step = self.policy.footprint(size, steps)
-        return Pacer(steps * per_step)
+        is_torch = self.resolved_engine == "torch"
+        return Pacer(steps * per_step, tile=1 if is_torch else PACING_TUNING.min_completions)
+
+    @cached_property
+    def completion_pacer(self) -> Pacer:
+        """The same rule for completions, which are shorter than rollouts."""
+        return Pacer(self.pacer.elements_per_rollout, self.pacer.tile)
 
     def rollouts_within(self, share: float) -> float:
         """Return how many rollouts of each copy fit into a share of the time left.
@@ -354,7 +364,7 @@ class Task:
         units = pacer.units_within(1, seconds_left, PACING_TUNING.max_piece_seconds)
         return min(self.max_scored_sequences, units)
 
-    def _units_per_piece(self, rollouts: int) -> int:
+    def _units_per_piece(self, pacer: Pacer, rollouts: int) -> int:
         """Return how many units to process between two readings of the clock.
 
         A unit consists of `rollouts` rollouts.
@@ -362,11 +372,11 @@ class Task:
         is_cuda = self.device.type == "cuda"
         seconds_left = self.account.seconds_left
         if not is_cuda and self.resolved_engine == "torch":
-            return self.pacer.units_per_torch_piece(rollouts, seconds_left)
+            return pacer.units_per_torch_piece(rollouts, seconds_left)
         if not is_cuda and seconds_left != math.inf:
-            self.pacer.check_fit(rollouts, seconds_left)
-            return self.pacer.units_per_timed_piece(rollouts, seconds_left)
-        return self.pacer.units_per_piece(rollouts, is_cuda)
+            pacer.check_fit(rollouts, seconds_left)
+            return pacer.units_per_timed_piece(rollouts, seconds_left)
+        return pacer.units_per_piece(rollouts, is_cuda)
 
     # --- paying
 
@@ -569,7 +579,7 @@ def make_task(
     task = Task(problem, policy, instances, batch, memory, starts, seed, engine, copies=augment)
     task.engines[engine, False, False, False] = chosen
     if device.type == "cpu":
-        task.encoding_seconds = time.monotonic() - began
+        task.preparation_seconds = time.monotonic() - began
     return task
 
 
