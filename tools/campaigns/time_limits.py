@@ -162,15 +162,19 @@ def choose_files(folder: Path | None, generated: dict[str, list[str]]) -> dict[s
 # --- measuring
 
 
-def warm_up(path: str, searches: Sequence[str | None], then: str | None) -> None:
-    """Import everything, and use the kernels of each strategy once, in the worker process."""
+def warm_up(path: str, searches: Sequence[str | None], then: str | None) -> list[str | None]:
+    """Import everything and use the kernels of each strategy once; return those that can serve."""
     import rhumbline
 
+    serving: list[str | None] = []
     for search in searches:
         try:
             rhumbline.solve(path, strategy=search, seconds=2.0, device="cpu", then=then)
-        except rhumbline.RhumbError:
-            continue  # the measurement reports it
+        except rhumbline.InputError as error:
+            print(f"{search} does not serve here: {error}")
+        else:
+            serving.append(search)
+    return serving
 
 
 def measure(case: Case) -> Measured:
@@ -213,8 +217,8 @@ def measure_problem(
     """Measure all calls of one problem, one after another, in one worker process."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context) as worker:
-        worker.submit(warm_up, paths[0], searches, then).result()
-        for search in searches:
+        serving = worker.submit(warm_up, paths[0], searches, then).result()
+        for search in serving:
             for path in paths:
                 for seconds in asked:
                     yield worker.submit(measure, Case(path, seconds, search, then)).result()
