@@ -9,13 +9,104 @@ RhumbError
 """
 
 import sys
+from dataclasses import dataclass
 from functools import cache
+from reprlib import Repr
+
+
+@dataclass(frozen=True)
+class EchoLimits:
+    """How much of what a user gave is repeated in a message."""
+
+    max_characters: int = 60
+    max_path_characters: int = 300
+    max_message_characters: int = 2_000  # of a whole message, should a part not be shortened
+    max_integer_bits: int = 10_000  # Python refuses to write more than 4,300 digits
+    # Of lists and tables; deeper or longer ones have dots in their place.
+    max_depth: int = 3
+    max_entries: int = 8
+
+
+LIMITS = EchoLimits()
+ELLIPSIS = "..."
+
+
+def shorten(value: object, limit: int = LIMITS.max_characters) -> str:
+    """Return a value for a message: at most about 60 characters, control characters escaped.
+
+    Texts stand without quotes, see `quote`. Lists and tables are never written out in full first:
+    they may hold millions of entries, or be nested too deep for `repr`.
+    """
+    text = value if isinstance(value, str) else describe_value(value)
+    if len(text) > limit:
+        text = text[: limit - len(ELLIPSIS)] + ELLIPSIS
+    return escape_controls(text)
+
+
+def quote(text: str) -> str:
+    """Return the beginning of a text in quotes."""
+    if len(text) > LIMITS.max_characters:
+        text = text[: LIMITS.max_characters - len(ELLIPSIS)] + ELLIPSIS
+    return repr(text)
+
+
+def shorten_repr(value: object) -> str:
+    """Return a value as Python writes it, texts in quotes, and as short as `shorten` makes it."""
+    return quote(value) if isinstance(value, str) else shorten(value)
+
+
+def describe_value(value: object) -> str:
+    """Return a value as Python writes it, with dots in the place of its bulk."""
+    if isinstance(value, int) and value.bit_length() > LIMITS.max_integer_bits:
+        digits = int(value.bit_length() * 0.30103) + 1
+        return f"a number of about {digits:,} digits"
+    writer = Repr()
+    writer.maxlevel = LIMITS.max_depth
+    writer.maxlist = LIMITS.max_entries
+    writer.maxtuple = LIMITS.max_entries
+    writer.maxdict = LIMITS.max_entries
+    writer.maxstring = LIMITS.max_characters
+    writer.maxother = LIMITS.max_characters
+    try:
+        return writer.repr(value)
+    except ValueError:  # a number that is too long to be written, inside a list
+        return f"a {type(value).__name__} with numbers of thousands of digits"
+
+
+def escape_controls(text: str) -> str:
+    """Return a text in which characters that steer a terminal are written as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def shorten_path(path: object) -> str:
+    """Return a path, without its middle if it is longer than systems allow in practice."""
+    return cut_middle(str(path), LIMITS.max_path_characters)
+
+
+def cut_middle(text: str, limit: int) -> str:
+    """Return a text without its middle if it is longer than a limit."""
+    if len(text) <= limit:
+        return text
+    half = (limit - len(ELLIPSIS)) // 2
+    return text[:half] + ELLIPSIS + text[-half:]
 
 
 class RhumbError(Exception):
-    """An error the user can fix; the message says what is wrong and where."""
+    """An error the user can fix; the message says what is wrong and where.
+
+    Control characters of a message are escaped here, because files and names may bring them from
+    anywhere. Values that a message repeats are shortened where it is written (`shorten`, `quote`);
+    a message that is endless all the same loses its middle.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: object = "") -> None:
+        one_line = " ".join(str(message).splitlines())
+        readable = escape_controls(one_line)
+        super().__init__(cut_middle(readable, LIMITS.max_message_characters))
 
 
 class InputError(RhumbError):
@@ -26,7 +117,8 @@ class InputError(RhumbError):
     @classmethod
     def at(cls, path: object, line: int | None, message: str) -> "InputError":
         """Create an error that points at a line of a file, as compilers do."""
-        where = f"{path}:{line}" if line else f"{path}"
+        place = shorten_path(path)
+        where = f"{place}:{line}" if line else place
         return cls(f"{where}: {message}")
 
 
@@ -53,4 +145,4 @@ class LimitExceeded(Infeasible):
 @cache
 def note_once(line: str) -> None:
     """Print a note on stderr, once in the life of the process."""
-    print(f"note: {line}", file=sys.stderr, flush=True)
+    print(f"note: {escape_controls(line)}", file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
-from rhumbline.errors import InputError, note_once
+from rhumbline.errors import InputError, note_once, shorten
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class Registry(Mapping[str, T], Generic[T]):
         if name not in self:
             known = ", ".join(self)
             raise InputError(
-                f"{what} '{name}' is not known{did_you_mean(name, self)}; known: {known}"
+                f"{what} '{shorten(name)}' is not known{did_you_mean(name, self)}; known: {known}"
             )
         return self[name]
 
@@ -110,5 +110,7 @@ def load_reference(reference: str) -> Any:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return " (did you mean 'x'?)" if a known name is close to `name`, and "" otherwise."""
+    if len(name) > 100:  # the comparison takes quadratic time
+        return ""
     close = get_close_matches(name, known, n=1)
     return f" (did you mean '{close[0]}'?)" if close else ""

@@ -1,18 +1,37 @@
 """Dataclasses from TOML tables: recipes, suites, settings of a search. Unknown keys are errors."""
 
+import re
 import tomllib
 from collections import abc
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from rhumbline.errors import InputError, note_once
+from rhumbline.errors import InputError, note_once, shorten, shorten_path, shorten_repr
+from rhumbline.formats.safe_io import read_any_bytes
 from rhumbline.registry import did_you_mean
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TomlTuning:
+    """Limits of TOML files."""
+
+    max_bytes: int = 4 * 2**20
+    # a.b."c d": Python takes quadratic time for such keys, 100 seconds for 60 kB of one.
+    long_key: re.Pattern[str] = re.compile(
+        r"""(?<![\w-])(?:(?:"[^"\n]*+"|'[^'\n]*+'|[\w-]++)[ \t]*+\.[ \t]*+){100}"""
+    )
+
+
+TUNING = TomlTuning()
+
+# What `tomllib` raises: ValueError also for a number of more than 4,300 digits.
+BAD_TOML = (ValueError, RecursionError)
 
 
 def read_toml(path: str | Path, kind: str, where: str = "") -> dict[str, Any]:
@@ -21,20 +40,38 @@ def read_toml(path: str | Path, kind: str, where: str = "") -> dict[str, Any]:
     `kind` names the file in messages, as in "recipe". `where` is appended to the message for a
     missing file and says where such files are.
     """
+    path = Path(path)
+    place = shorten_path(path)
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such {kind}{where}") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path}: not a readable TOML {kind} ({error})") from error
+        if not path.exists():
+            raise InputError(f"{place}: no such {kind}{where}")
+        text = read_any_bytes(path, TUNING.max_bytes).decode("utf-8")
+        return parse_toml(text.replace("\r\n", "\n"))
+    except (OSError, UnicodeDecodeError, *BAD_TOML) as error:
+        reason = shorten(explain_toml_error(error), limit=200)
+        raise InputError(f"{place}: not a readable TOML {kind} ({reason})") from error
 
 
 def parse_value(text: str) -> Any:
     """Parse a value as a user types it, as TOML: 3, 0.5, true. Anything else is a string."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"value = {text}")["value"]
+    except BAD_TOML:
         return text
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of a text; may raise `BAD_TOML`."""
+    if TUNING.long_key.search(text):
+        raise ValueError("a key has more than 100 parts")
+    return tomllib.loads(text)
+
+
+def explain_toml_error(error: Exception) -> str:
+    """Return what is wrong with a text that is no TOML."""
+    if isinstance(error, RecursionError):
+        return "its brackets are nested too deep"
+    return str(error)
 
 
 _FORMER_NAMES: dict[type[Any], Mapping[str, str]] = {}
@@ -71,7 +108,9 @@ def present_names(kind: type[Any], table: Mapping[str, Any]) -> dict[str, Any]:
         if new != name:
             note_once(f"the setting '{name}' is now called '{new}'")
         if new in renamed:
-            raise InputError(f"'{new}' is given twice: {renamed[new]} and {value}")
+            raise InputError(
+                f"'{new}' is given twice: {shorten(renamed[new])} and {shorten(value)}"
+            )
         renamed[new] = value
     return renamed
 
@@ -85,7 +124,9 @@ def build_dataclass(kind: type[T], tables: Mapping[str, Any], where: str) -> T:
     if unknown:
         hint = did_you_mean(unknown[0], known)
         choices = ", ".join(known) or "none"
-        raise InputError(f"{where}: unknown key '{unknown[0]}'{hint}; known here: {choices}")
+        raise InputError(
+            f"{where}: unknown key '{shorten(unknown[0])}'{hint}; known here: {choices}"
+        )
     values: dict[str, Any] = {}
     for name, value in tables.items():
         place = f"{where}: {name}"
@@ -107,18 +148,28 @@ def _convert_value(hint: Any, value: Any, where: str) -> Any:
         choices = get_args(hint)
         if value not in choices:
             expected = ", ".join(map(repr, choices))
-            raise InputError(f"{where} is {value!r}; expected one of {expected}")
+            raise InputError(f"{where} is {shorten_repr(value)}; expected one of {expected}")
         return value
     if origin is tuple:
         return _convert_list(get_args(hint), value, where)
     if origin is abc.Mapping and not isinstance(value, Mapping):
-        raise InputError(f"{where} is {value!r}; expected a table")
+        raise InputError(f"{where} is {shorten_repr(value)}; expected a table")
     is_bool = isinstance(value, bool)
     if hint is float and isinstance(value, int) and not is_bool:
-        return float(value)
+        return _convert_float(value, where)
     if isinstance(hint, type) and (not isinstance(value, hint) or (hint is int and is_bool)):
-        raise InputError(f"{where} is {value!r}; expected a value of type {hint.__name__}")
+        raise InputError(
+            f"{where} is {shorten_repr(value)}; expected a value of type {hint.__name__}"
+        )
     return value
+
+
+def _convert_float(value: int, where: str) -> float:
+    """Convert a whole number, which in TOML may be larger than any float."""
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise InputError(f"{where} is {shorten(value)}; expected a smaller number") from error
 
 
 def _member_for(union: UnionType, value: Any) -> Any:
@@ -136,7 +187,7 @@ def _convert_list(parts: tuple[Any, ...], value: Any, where: str) -> tuple[Any, 
     if any_length and is_list:
         parts = parts[:1] * len(value)
     if not is_list or len(value) != len(parts):
-        raise InputError(f"{where} is {value!r}; expected a list{length}")
+        raise InputError(f"{where} is {shorten_repr(value)}; expected a list{length}")
     items: list[Any] = []
     for part, item in zip(parts, value, strict=True):
         converted = _convert_value(part, item, where)

@@ -29,6 +29,7 @@ FRIENDS = {
     ("noise", "philox"),
     ("registry", "errors"),
     ("formats", "problems"),
+    ("toml_config", "formats"),  # bounded reading
     ("__main__", "cli"),
     ("external", "local_search"),  # an external solver runs in a thread that can be interrupted
     ("api", "inputs"),

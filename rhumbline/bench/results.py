@@ -5,16 +5,16 @@ Lines are never rewritten.
 
 import json
 import lzma
-import math
 import os
+import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rhumbline.errors import InputError
-from rhumbline.formats.safe_io import error_reason
+from rhumbline.errors import InputError, shorten, shorten_repr
+from rhumbline.formats.safe_io import LIMITS, error_reason, read_any_bytes, too_large
 
 Warn = Callable[[str], None]
 ResultKey = tuple[str, str, str, int]  # method, set, instance, seed
@@ -246,7 +246,8 @@ class SeenResults:
         first_line, first = self.results[key]
         if first == result:
             return False
-        what = f"{result.method} on {result.instance}, seed {result.seed}"
+        seed = shorten(result.seed)
+        what = f"{shorten(result.method)} on {shorten(result.instance)}, seed {seed}"
         raise line.error(
             f"is another measurement of what {first_line} measured ({what}); "
             "only one of them can count: report them separately"
@@ -257,8 +258,9 @@ class SeenResults:
         first_line, set_hash = self.set_hashes.setdefault(result.set_key, (line, result.set_hash))
         if set_hash != result.set_hash:
             raise line.error(
-                f"set '{result.set}' of suite '{result.suite}' has other instances or references "
-                f"here ({result.set_hash}) than in {first_line} ({set_hash}); "
+                f"set '{shorten(result.set)}' of suite '{shorten(result.suite)}' has other "
+                f"instances or references here ({shorten(result.set_hash)}) than in {first_line} "
+                f"({shorten(set_hash)}); "
                 "they do not compare: report them separately"
             )
 
@@ -277,7 +279,8 @@ def scan_lines(path: Path, warn: Warn) -> tuple[list[Result], int]:
         except ValueError as error:
             is_cut_off = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
             if not (is_last and is_cut_off):
-                message = f"is not a result line ({error}); remove it or use a fresh file"
+                reason = shorten(str(error), limit=200)
+                message = f"is not a result line ({reason}); remove it or use a fresh file"
                 raise InputError.at(path, number, message) from error
             warn(f"{path}:{number}: the last line was cut off in the middle; it is dropped")
             break
@@ -295,19 +298,37 @@ def read_unpacked(path: Path) -> bytes:
 
     Results that are kept for good are packed to a twentieth of their size.
     """
+    content = read_any_bytes(path)
+    if not is_packed(path):
+        return content
     try:
-        content = path.read_bytes()
-        return lzma.decompress(content) if is_packed(path) else content
-    except OSError as error:
-        raise InputError.at(path, None, f"cannot be read: {error_reason(error)}") from error
+        return unpack(content, path)
     except lzma.LZMAError as error:
         message = f"cannot be unpacked ({error}); make it with: xz -9 RESULTS.jsonl"
         raise InputError.at(path, None, message) from error
 
 
+def unpack(content: bytes, path: Path) -> bytes:
+    """Return what an archive of one or more streams holds. Sizes and memory are bounded."""
+    unpacked = b""
+    while content:
+        unpacker = lzma.LZMADecompressor(memlimit=LIMITS.max_unpacker_bytes)
+        room = LIMITS.max_unpacked_bytes - len(unpacked)
+        unpacked += unpacker.decompress(content, max_length=room + 1)
+        if len(unpacked) > LIMITS.max_unpacked_bytes:
+            raise too_large(path, LIMITS.max_unpacked_bytes)
+        if not unpacker.eof:
+            raise lzma.LZMAError("its end is missing")
+        content = unpacker.unused_data.lstrip(b"\0")  # streams may be padded
+    return unpacked
+
+
 def parse_result(row: bytes) -> Result:
     """Return the result in a line. Raises `ValueError` with the reason if there is none."""
-    table = json.loads(row)
+    try:
+        table = json.loads(row)
+    except RecursionError as error:
+        raise ValueError("its brackets are nested too deep") from error
     if not isinstance(table, dict):
         raise ValueError("not a JSON object")
     for name in FIELDS.required:
@@ -315,11 +336,11 @@ def parse_result(row: bytes) -> Result:
             raise ValueError(f"'{name}' is missing")
     for name in table:
         if name not in FIELDS.known:
-            raise ValueError(f"'{name}' is unknown")
+            raise ValueError(f"'{shorten(name)}' is unknown")
     for name, value in table.items():
         is_valid, expected = FIELD_CHECKS.get(name, TEXT_CHECK)
         if not is_valid(value):
-            raise ValueError(f"'{name}' is {value!r:.60}; expected {expected}")
+            raise ValueError(f"'{name}' is {shorten_repr(value)}; expected {expected}")
     return Result(**table)
 
 
@@ -330,7 +351,7 @@ def is_finite_number(value: Any) -> bool:
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return math.isfinite(value)
+    return abs(value) <= sys.float_info.max  # False for NaN; whole numbers may be larger
 
 
 def is_integer(value: Any) -> bool:
@@ -390,11 +411,13 @@ def refuse_other_origin(line: FileLine, result: Result, origin: Origin | Result)
     for name, title in titles.items():
         found = getattr(result, name)
         wanted = getattr(origin, name)
-        if name == "suite_hash":
-            difference = f"{found} (suite {result.suite}), not {wanted} (suite {origin.suite})"
-        else:
-            difference = f"{found}, not {wanted}"
         if found != wanted:
+            here = shorten(found)
+            there = shorten(wanted)
+            if name == "suite_hash":
+                here += f" (suite {shorten(result.suite)})"
+                there += f" (suite {shorten(origin.suite)})"
+            difference = f"{here}, not {there}"
             raise line.error(
                 f"is a result of another {title}: {difference}; "
                 "results are not mixed, use another file"
@@ -423,7 +446,7 @@ def resume(
         refuse_other_origin(line, result, origin)
         if digests.get(result.set, result.set_hash) != result.set_hash:
             raise line.error(
-                f"set '{result.set}' had other instances or references then; "
+                f"set '{shorten(result.set)}' had other instances or references then; "
                 "results are not mixed, use another file"
             )
     with path.open("r+b") as file:

@@ -9,16 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from hashlib import sha256
-from math import isfinite
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
-from rhumbline.errors import InputError
+from rhumbline.bench.results import is_finite_number
+from rhumbline.errors import InputError, shorten, shorten_repr
 from rhumbline.improvers import SOLVER_NAMES
 from rhumbline.search.driver import Budget
 from rhumbline.toml_config import build_dataclass, did_you_mean, read_toml
 
 T = TypeVar("T")
+
+MAX_PATTERN = 200  # characters of a pattern of names
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,16 @@ class SetSpec:
     def __post_init__(self) -> None:
         refuse_bad_name("set", self.name)
         if bool(self.recipe) == bool(self.files):
-            raise InputError(f"set '{self.name}': give either a recipe or files")
+            raise InputError(f"set '{shorten(self.name)}': give either a recipe or files")
         if self.power is not None and self.recipe not in ("", "mutated"):
             raise InputError(
-                f"set '{self.name}': power is of the recipe 'mutated', "
-                f"but the recipe is '{self.recipe}'; leave one of them out"
+                f"set '{shorten(self.name)}': power is of the recipe 'mutated', "
+                f"but the recipe is '{shorten(self.recipe)}'; leave one of them out"
             )
         if self.first is not None and self.first < 1:
-            raise InputError(f"set '{self.name}': first is {self.first}; expected at least 1")
+            raise InputError(
+                f"set '{shorten(self.name)}': first is {shorten(self.first)}; expected at least 1"
+            )
 
 
 @dataclass(frozen=True)
@@ -103,34 +107,36 @@ class Method:
         if self.solver == "policy" or self.seconds is not None or self.attempts is not None:
             self.budget(1)
         if self.together < 0 or self.augment < 1:
-            raise InputError(
-                f"method '{self.name}': expected together of at least 0 and augment of at least 1"
-            )
+            raise self.error("expected together of at least 0 and augment of at least 1")
         self.check_phases()
         for name, gap in self.paper.items():
-            if isinstance(gap, bool) or not isinstance(gap, int | float) or not isfinite(gap):
-                raise InputError(
-                    f"method '{self.name}': paper.{name} is {gap!r}; "
+            if not is_finite_number(gap):
+                raise self.error(
+                    f"paper.{shorten(name)} is {shorten_repr(gap)}; "
                     "expected a gap in %, such as 0.5"
                 )
+
+    def error(self, message: str) -> InputError:
+        """Return an error that names this method."""
+        return InputError(f"method '{shorten(self.name)}': {message}")
 
     def check_phases(self) -> None:
         """Refuse phases around a search where there is none, and a solver without seconds."""
         phases = self.polish or self.then or self.warm_start
         if self.solver != "policy" and phases:
-            raise InputError(
-                f"method '{self.name}': polish, then and warm_start belong to a search, but the "
-                f"solver is '{self.solver}'; leave them out"
+            raise self.error(
+                "polish, then and warm_start belong to a search, but the "
+                f"solver is '{shorten(self.solver)}'; leave them out"
             )
         if not self.then:
             return
         if self.then not in SOLVER_NAMES:
             guess = did_you_mean(self.then, SOLVER_NAMES)
             known = ", ".join(SOLVER_NAMES)
-            raise InputError(f"method '{self.name}': then is '{self.then}'{guess}; known: {known}")
+            raise self.error(f"then is '{shorten(self.then)}'{guess}; known: {known}")
         if self.seconds is None:
             advice = "then takes the second half of the seconds, so give them"
-            raise InputError(f"method '{self.name}': {advice}")
+            raise self.error(advice)
 
     def budget(self, instances: int) -> Budget:
         """Return what this number of instances may spend together."""
@@ -138,7 +144,7 @@ class Method:
         try:
             return Budget(self.attempts, seconds)
         except InputError as error:
-            raise InputError(f"method '{self.name}': {error}") from error
+            raise self.error(str(error)) from error
 
     def applies_to(self, set_name: str) -> bool:
         """Return whether the method is meant for a set."""
@@ -179,8 +185,9 @@ class Suite:
         for pattern in only:
             if not any(fnmatch(name, pattern) for name in names):
                 raise InputError(
-                    f"--only {pattern}: no such set or method in suite '{self.name}'; "
-                    f"known: {', '.join(names)}"
+                    f"--only {shorten(pattern)}: no such set or method in suite "
+                    f"'{shorten(self.name)}'; "
+                    f"known: {shorten(', '.join(names), limit=200)}"
                 )
         sets = tuple(spec for spec in self.sets if matches_any(spec.name, only))
         methods = tuple(method for method in self.methods if matches_any(method.name, only))
@@ -203,7 +210,9 @@ def parse_suite(tables: Mapping[str, Any], path: Path) -> Suite:
     known = ("name", "seeds", "set", "method")
     unknown = sorted(set(tables) - set(known))
     if unknown:
-        raise InputError(f"{path}: unknown key '{unknown[0]}'; known here: {', '.join(known)}")
+        raise InputError(
+            f"{path}: unknown key '{shorten(unknown[0])}'; known here: {', '.join(known)}"
+        )
     suite = Suite(
         name=str(tables.get("name", path.stem)),
         sets=parse_tables(SetSpec, tables, "set", path),
@@ -231,7 +240,7 @@ def refuse_bad_name(kind: str, name: str) -> None:
     """Raise unless a name can be part of a file name, because results and figures carry it."""
     if not name.strip(" .") or re.search(r'[/\\:*?"<>|\x00-\x1f]', name):
         raise InputError(
-            f"{kind} '{name}': results and figures are files of that name; "
+            f"{kind} '{shorten(name)}': results and figures are files of that name; "
             "use letters, digits, - and _"
         )
 
@@ -241,16 +250,20 @@ def refuse_unknown_sets(method: Method, known: Sequence[str], path: Path) -> Non
 
     Otherwise its rows or its published gaps would be missing without a word.
     """
-    where = f"{path}: method '{method.name}'"
-    listed = ", ".join(known)
+    where = f"{path}: method '{shorten(method.name)}'"
+    listed = shorten(", ".join(known), limit=200)
     for pattern in method.sets.split() or [""]:
-        if not any(fnmatch(name, pattern) for name in known):
-            raise InputError(f"{where}: sets has '{pattern}', which fits no set; known: {listed}")
+        is_word = len(pattern) <= MAX_PATTERN  # `fnmatch` takes quadratic time
+        if not is_word or not any(fnmatch(name, pattern) for name in known):
+            raise InputError(
+                f"{where}: sets has '{shorten(pattern)}', which fits no set; known: {listed}"
+            )
     for name in method.paper:
         if name not in known:
             hint = did_you_mean(name, known)
             raise InputError(
-                f"{where}: paper names the set '{name}', which is not there{hint}; known: {listed}"
+                f"{where}: paper names the set '{shorten(name)}', which is not there{hint}; "
+                f"known: {listed}"
             )
 
 
@@ -267,7 +280,7 @@ def tables_of_kind(tables: Mapping[str, Any], kind: str, path: Path) -> list[Map
     names = [table["name"] for table in found]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"{path}: two [[{kind}]] are called '{name}'")
+            raise InputError(f"{path}: two [[{kind}]] are called '{shorten(name)}'")
     return found
 
 
@@ -283,7 +296,7 @@ def parse_seeds(seeds: Any, path: Path) -> tuple[int, ...]:
     valid = isinstance(seeds, list) and all(is_seed(seed) for seed in seeds)
     if not valid or not seeds or len(set(seeds)) < len(seeds):
         raise InputError(
-            f"{path}: seeds is {seeds!r}; "
+            f"{path}: seeds is {shorten_repr(seeds)}; "
             "expected a list of different whole numbers such as [0, 1, 2]"
         )
     return tuple(seeds)

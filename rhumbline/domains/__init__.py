@@ -10,7 +10,7 @@ This module imports no torch, so that the command line can read its tables at on
 
 from typing import TYPE_CHECKING, Any
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
 from rhumbline.registry import Registry
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def find_policy_family(name: str) -> tuple["Domain", "PolicyFamily"]:
         if name in domain.policies:
             return domain, domain.policies[name]
         known += domain.policies
-    raise InputError(f"problem '{name}' is not known; known: {', '.join(known)}")
+    raise InputError(f"problem '{shorten(name)}' is not known; known: {', '.join(known)}")
 
 
 def domain_of(rules: "Problem[Any, Any]") -> "Domain":

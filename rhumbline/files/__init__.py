@@ -7,7 +7,7 @@ from typing import Any
 
 from rhumbline.domain import FileFormats, Reader
 from rhumbline.domains import DOMAINS
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
 from rhumbline.formats.dataset import load_tensors, tensor_names
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import read_type
@@ -115,7 +115,7 @@ def read_dataset(path: Path) -> list[Any]:
     fitting = [dataset for dataset in datasets if dataset.tensors <= names]
     if not fitting:
         load_tensors(path)  # says what is wrong with the file
-        found = ", ".join(sorted(names))
+        found = shorten(", ".join(sorted(names)))
         raise InputError.at(path, None, f"is no dataset of a known problem; it has {found}")
     best = max(fitting, key=lambda dataset: len(dataset.tensors))
     return best.load(path)

@@ -3,7 +3,7 @@
 from glob import glob
 from pathlib import Path
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten_path
 from rhumbline.files import DATASET_SUFFIX, all_formats, reader_suffixes
 from rhumbline.formats.best_known import BEST_KNOWN_FILES
 from rhumbline.formats.safe_io import error_reason
@@ -26,13 +26,15 @@ def find_files_at(place: str | Path) -> list[Path]:
         if not found:
             known = ", ".join(known_suffixes())
             expected = f"expected names that end in {known}"
-            raise InputError(f"{path}: no file in this folder holds instances; {expected}")
+            raise InputError(
+                f"{shorten_path(path)}: no file in this folder holds instances; {expected}"
+            )
         return found
     if path.exists() or not has_wildcard(str(place)):
         return [path]  # its reader says what is wrong with it
     found = files_of_pattern(place)
     if not found:
-        raise InputError(f"{place}: no file that holds instances has such a name")
+        raise InputError(f"{shorten_path(place)}: no file that holds instances has such a name")
     return found
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from rhumbline.domain import Domain
 from rhumbline.domains import DOMAINS
-from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats.safe_io import read_bytes
+from rhumbline.errors import Infeasible, InputError, shorten
+from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.problems import Plan
 
 GivenPlan = str | Path | Plan
@@ -57,7 +57,7 @@ def match_plan_files(instances: Sequence[Any], paths: Sequence[Path]) -> list[Pl
         for place in places_for_file(instances, path, results):
             instance = instances[place]
             if plans[place] is not None:
-                message = f"is a second plan for {instance.name}, expected one"
+                message = f"is a second plan for {shorten(instance.name)}, expected one"
                 raise InputError.at(path, None, message)
             if results is None:
                 plans[place] = read_plan(path, instance)
@@ -87,7 +87,7 @@ def places_for_file(
 
 def first_names(names: Sequence[str], limit: int = 3) -> str:
     """Return the first names of a list, with dots for the others."""
-    shown = list(names[:limit])
+    shown = [shorten(name) for name in names[:limit]]
     if len(names) > limit:
         shown.append("...")
     return ", ".join(shown)
@@ -99,7 +99,7 @@ def resolve_plan(given: GivenPlan, instance: Any) -> Plan:
         return read_plan(Path(given), instance)
     if type(given) is not DOMAINS[instance.problem].plan:
         kind = type(given).__name__
-        raise InputError(f"{instance.name}: a {kind} is no plan for a {instance.problem}")
+        raise InputError(f"{shorten(instance.name)}: a {kind} is no plan for a {instance.problem}")
     try:
         given.check(instance)
     except Infeasible as error:
@@ -118,10 +118,10 @@ def read_plan(path: Path, instance: Any) -> Plan:
     by_suffix = plan_domains()
     if suffix not in by_suffix:
         known = ", ".join([*by_suffix, *RESULT_SUFFIXES])
-        message = f"a plan cannot be read from '{suffix}' files, expected one of {known}"
+        message = f"a plan cannot be read from '{shorten(suffix)}' files, expected one of {known}"
         raise InputError.at(path, None, message)
     problem = by_suffix[suffix].name
-    message = f"holds a plan for {problem}, but {instance.name} is a {instance.problem}"
+    message = f"holds a plan for {problem}, but {shorten(instance.name)} is a {instance.problem}"
     raise InputError.at(path, None, message)
 
 
@@ -145,11 +145,11 @@ def pick_plan(path: Path, results: ResultsByName, instance: Any) -> Plan:
     for name, entries in results.items():
         for _, result in entries:
             problem = result.get("problem", "instance")
-            others.append(f"{problem} {name}")
+            others.append(f"{shorten(problem)} {shorten(name)}")
     only = "nor for any other"
     if others:
         only = f"only for {first_names(others)}"
-    message = f"has no plan for {wanted} {instance.name}, {only}"
+    message = f"has no plan for {wanted} {shorten(instance.name)}, {only}"
     raise InputError.at(path, None, message)
 
 
@@ -160,14 +160,14 @@ def read_plan_results(path: Path) -> ResultsByName:
     and lists of results, whose lines are unknown.
     """
     results: ResultsByName = {}
-    text = read_bytes(path).decode("utf-8", errors="replace")
+    text = read_bytes(path, LIMITS.max_text_bytes).decode("utf-8", errors="replace")
     for line, value in json_values(path, text):
         is_list = isinstance(value, list)
         place = None if is_list else line
         entries = value if is_list else [value]
         for entry in entries:
             result = check_result(path, place, entry)
-            name = str(result["name"])
+            name = name_of_result(path, place, result)
             results.setdefault(name, []).append((place, result))
     return results
 
@@ -208,6 +208,15 @@ def check_result(path: Path, line: int | None, result: Any) -> dict[str, Any]:
     return result
 
 
+def name_of_result(path: Path, line: int | None, result: dict[str, Any]) -> str:
+    """Return the name of the instance of a result."""
+    name = result["name"]
+    if isinstance(name, list | dict):
+        message = f'"name" is {shorten(name)}, expected the name of an instance'
+        raise InputError.at(path, line, message)
+    return str(name)
+
+
 def parse_plan(path: Path, line: int | None, numbers: Any, instance: Any) -> Plan:
     """Return a feasible plan from the numbers that its file uses."""
     domain = DOMAINS[instance.problem]
@@ -219,7 +228,7 @@ def parse_plan(path: Path, line: int | None, numbers: Any, instance: Any) -> Pla
         plan.check(instance)
     except (TypeError, ValueError, KeyError) as error:
         expected = f"expected {domain.files.plan_form} that the instance knows"
-        message = f'"plan" is no plan for {instance.name}, {expected}'
+        message = f'"plan" is no plan for {shorten(instance.name)}, {expected}'
         raise InputError.at(path, line, message) from error
     except Infeasible as error:
         raise InputError.at(path, line, f"is no plan for {error}") from error

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from rhumbline.errors import InputError
-from rhumbline.formats.safe_io import read_bytes
+from rhumbline.errors import InputError, quote, shorten
+from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.problems.jssp.instance import JSSPInstance
 
 BEST_KNOWN_FILES = ("optima.json", "best_known.json")
@@ -73,20 +73,20 @@ def as_object(value: object) -> dict[str, object]:
 
 def check_known_cost(path: Path, name: str, cost: object) -> float:
     """Return the cost as a float, or raise unless it is a number of 0 or more."""
-    shown = str(cost)[:40]
+    shown = shorten(cost)
     if isinstance(cost, bool):
         cost = None  # Python counts True as a number
     if isinstance(cost, int | float) and 0 <= cost < 1e18:
         return float(cost)
     expected = "expected its best known cost: a number of 0 or more"
-    message = f"{name!r} has {shown!r}, {expected}"
+    message = f"{quote(name)} has {quote(shown)}, {expected}"
     raise InputError.at(path, None, message)
 
 
 def load_costs(path: Path) -> dict[str, object]:
     """Read the whole object of a file; its values are unchecked."""
     try:
-        costs = json.loads(read_bytes(path))
+        costs = json.loads(read_bytes(path, LIMITS.max_text_bytes))
     except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, a huge number, deep nesting
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
         message = f"is not JSON ({error}); correct or remove the file"

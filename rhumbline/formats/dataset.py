@@ -14,10 +14,11 @@ from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
 from rhumbline.formats.safe_io import read_bytes, write_bytes
 from rhumbline.problems.cvrp import CVRPBatch, CVRPInstance, cvrp_from_arrays
 from rhumbline.problems.jssp import JSSPBatch, JSSPInstance
+from rhumbline.problems.metrics import MAX_NUMBER
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
 
 
@@ -177,10 +178,14 @@ def job_shops_from_tables(
 def tensor_names(path: Path) -> frozenset[str]:
     """Return the names of a file's tensors from its header; none if it cannot be read."""
     max_header_bytes = 100_000_000  # what safetensors allows
+    if not path.is_file():
+        return frozenset()
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(length, max_header_bytes)))
+            if length > min(max_header_bytes, path.stat().st_size):
+                return frozenset()
+            header = json.loads(file.read(length))
             return frozenset(header) - {"__metadata__"}
     except (OSError, ValueError, TypeError, RecursionError):
         return frozenset()
@@ -193,10 +198,10 @@ def load_tensors(path: Path) -> dict[str, np.ndarray]:
         tensors = load(content)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         # The file is damaged, or it has a type that numpy does not have.
-        message = f"is not a dataset in safetensors format ({error}); make it again"
+        message = f"is not a dataset in safetensors format ({shorten(str(error))}); make it again"
         raise InputError.at(path, None, message) from error
     if "xy" not in tensors and not {"duration", "machine"} <= set(tensors):
-        found = ", ".join(sorted(tensors)[:5]) or "nothing"
+        found = shorten(", ".join(sorted(tensors)[:5])) or "nothing"
         expected = "expected a tensor 'xy' of coordinates"
         raise InputError.at(path, None, f"{expected}, read {found}; is it a checkpoint?")
     return tensors
@@ -217,6 +222,9 @@ def check_coordinates(path: Path, xy: np.ndarray) -> Float[np.ndarray, "B N 2"]:
     if not np.isfinite(xy).all():
         message = "'xy' has NaN or infinite coordinates, expected finite ones; make it again"
         raise InputError.at(path, None, message)
+    if np.abs(xy).max() > MAX_NUMBER:
+        limit = f"'xy' has numbers beyond {MAX_NUMBER:g}, up to which costs are exact"
+        raise InputError.at(path, None, f"{limit}; use another unit")
     return xy
 
 

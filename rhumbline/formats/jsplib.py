@@ -10,33 +10,48 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from rhumbline.errors import Infeasible, InputError
+from rhumbline.errors import (
+    Infeasible,
+    InputError,
+    escape_controls,
+    note_once,
+    quote,
+    shorten,
+    shorten_path,
+)
 from rhumbline.formats.best_known import with_best_makespan
 from rhumbline.formats.safe_io import write_text
-from rhumbline.formats.sections import Row, Sections, quote, text_lines
+from rhumbline.formats.sections import Row, Sections, text_lines
 from rhumbline.problems.jssp.instance import (
     LIMITS,
     JSSPInstance,
     Schedule,
+    count_with_noun,
     infer_first_machine,
 )
 
 
 @dataclass(frozen=True)
 class JobShopGrammar:
-    """The words of job-shop and schedule files."""
+    """The words of job-shop and schedule files.
+
+    Repetitions are possessive (`*+`), so that a line of spaces takes linear time.
+    """
 
     comment: str = "#"
     # A comment that says where the numbers of machines begin; it has priority over the numbers.
-    first_machine: re.Pattern[str] = re.compile(r"first machine\s*[:=]?\s*([01])\b", re.IGNORECASE)
+    first_machine: re.Pattern[str] = re.compile(
+        r"first machine\s*+[:=]?\s*+([01])\b", re.IGNORECASE
+    )
     # Also numbers that no job shop may have: `read_jsp` then says what is wrong.
     number_word: re.Pattern[str] = re.compile(r"[+-]?\d+(\.\d*)?")
     # Above the numbers in Taillard's files.
     taillard_title: re.Pattern[str] = re.compile(r"nb\.? of jobs\b", re.IGNORECASE)
     taillard_blocks: tuple[str, ...] = ("TIMES", "MACHINES")
-    job_line: re.Pattern[str] = re.compile(r"job\s*#?\s*(\d+)\s*:(.*)", re.IGNORECASE)
-    makespan_line: re.Pattern[str] = re.compile(r"makespan\s*:?\s+(\S+)", re.IGNORECASE)
+    job_line: re.Pattern[str] = re.compile(r"job\s*+#?\s*+(\d++)\s*+:(.*)", re.IGNORECASE)
+    makespan_line: re.Pattern[str] = re.compile(r"makespan(?:\s*+:)?+\s++(\S++)", re.IGNORECASE)
 
 
 GRAMMAR = JobShopGrammar()
@@ -53,8 +68,7 @@ class ShopFile:
     first_machine: int | None = None  # number of the first machine, if a comment gives it
 
 
-@dataclass(frozen=True)
-class JobRows:
+class JobRows(NamedTuple):
     """Machines and durations of one job, and the lines they come from."""
 
     machine_line: int
@@ -71,6 +85,7 @@ def read_jsp(path: Path) -> JSSPInstance:
     check_horizon(shop.file, jobs)
     first = resolve_first_machine(shop, jobs, machine_count)
     check_machines(shop.file, jobs, first, machine_count)
+    note_short_rows(shop, jobs, machine_count)
     return build_instance(path, path.stem, jobs, first, machine_count)
 
 
@@ -281,6 +296,25 @@ def check_machines(file: Sections, jobs: Sequence[JobRows], first: int, count: i
                 raise file.error(job.machine_line, message)
 
 
+def note_short_rows(shop: ShopFile, jobs: Sequence[JobRows], count: int) -> None:
+    """Say on stderr which jobs have fewer operations than the header has machines.
+
+    They are legal, but in most files they come from a lost end of a line. A file that says
+    where its machines begin is in our own form, in which jobs of any length are common.
+    """
+    short = [job for job in jobs if len(job.machines) < count]
+    if not short or shop.first_machine is not None:
+        return
+    line, machines, _, _ = short[0]
+    path = shorten_path(shop.file.path)
+    length = len(machines)
+    operations = count_with_noun(length, "operation")
+    found = f"this job has {operations}, the header says {count} machines"
+    rows = len(short)
+    extent = f"shorter rows: {rows} of {len(jobs)}"
+    note_once(f"{path}:{line}: {found} ({extent}); is the file complete?")
+
+
 def read_schedule(path: Path, instance: JSSPInstance) -> Schedule:
     """Read a schedule, which must be feasible for the instance and have the stated makespan.
 
@@ -311,7 +345,7 @@ def read_job(
     jobs: dict[int, tuple[int, ...]],
 ) -> None:
     """Add the start times of one job to `jobs`."""
-    name = instance.name
+    name = shorten(instance.name)
     count = instance.job_count
     number = file.parse_integer(line, found[1], "the number of a job")
     problem = ""
@@ -341,7 +375,7 @@ def check_schedule(
     """Return the schedule of these jobs, or raise with what is wrong with it."""
     if len(jobs) < instance.job_count:
         missing = next(n for n in range(1, instance.job_count + 1) if n not in jobs)
-        found = f"job {missing} is missing, {instance.name} has {instance.job_count}"
+        found = f"job {missing} is missing, {shorten(instance.name)} has {instance.job_count}"
         raise file.error(None, f"{found}; is it complete?")
     schedule = Schedule(tuple(jobs[number] for number in sorted(jobs)))
     try:
@@ -390,6 +424,6 @@ def comment_lines(*remarks: str) -> list[str]:
     lines: list[str] = []
     for text in remarks:
         if text:
-            one_line = " ".join(text.split())
+            one_line = escape_controls(" ".join(text.split()))
             lines.append(f"{GRAMMAR.comment} {one_line}")
     return lines

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, escape_controls, shorten
 from rhumbline.formats.best_known import check_known_cost, with_best_makespan
-from rhumbline.formats.safe_io import read_bytes
+from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.problems.jssp.instance import JSSPInstance, Table, jssp_from_tables
 
 REQUIRED_KEYS = ("durations", "machines")
@@ -26,11 +26,12 @@ def read_json(path: Path) -> JSSPInstance:
     durations, machines = (integer_table(path, key, facts[key]) for key in REQUIRED_KEYS)
     name = facts.get("name", path.stem)
     if not isinstance(name, str):
-        shown = json.dumps(name)[:40]
+        shown = show_json(name)
         raise InputError.at(path, None, f"'name' is {shown}, expected a text in quotes")
     count = optional_integer(path, facts, "machine_count")
     first = optional_integer(path, facts, "first_machine")
     try:
+        name = escape_controls(name)
         instance = jssp_from_tables(durations, machines, name, machine_count=count, first=first)
     except InputError as error:
         raise InputError.at(path, None, str(error)) from error
@@ -42,13 +43,15 @@ def read_json(path: Path) -> JSSPInstance:
 
 def is_job_shop_json(path: Path) -> bool:
     """Return whether a JSON file is meant as a job shop, valid or not."""
-    return f'"{REQUIRED_KEYS[0]}"'.encode() in read_bytes(path)
+    key = f'"{REQUIRED_KEYS[0]}"'
+    content = read_bytes(path, LIMITS.max_text_bytes)
+    return key.encode() in content
 
 
 def load_object(path: Path) -> dict[str, Any]:
     """Read the JSON object of a file; it must have the required keys and no unknown ones."""
     try:
-        facts = json.loads(read_bytes(path))
+        facts = json.loads(read_bytes(path, LIMITS.max_text_bytes))
     except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, a huge number, deep nesting
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
         raise InputError.at(path, line, f"is not JSON ({error}); correct it") from error
@@ -62,7 +65,7 @@ def load_object(path: Path) -> dict[str, Any]:
             raise InputError.at(path, None, message)
     for key in cast(dict[str, Any], facts):
         if key not in known:
-            message = f"'{key[:40]}' is not known here, expected {', '.join(known)}"
+            message = f"'{shorten(key)}' is not known here, expected {', '.join(known)}"
             raise InputError.at(path, None, message)
     return facts
 
@@ -86,11 +89,18 @@ def integer_row(path: Path, key: str, job: int, value: object) -> tuple[int, ...
         items = cast(list[object], value)
         invalid = [item for item in items if not is_json_integer(item)]
     if invalid:
-        shown = json.dumps(invalid[0])[:40]
+        shown = show_json(invalid[0])
         expected = "expected a list of whole numbers"
         message = f"'{key}' of job {job}: read {shown}, {expected}"
         raise InputError.at(path, None, message)
     return tuple(cast(list[int], value))
+
+
+def show_json(value: object) -> str:
+    """Return a JSON value for a message, scalars as JSON writes them."""
+    if isinstance(value, list | dict) or is_json_integer(value):
+        return shorten(cast(object, value))
+    return shorten(json.dumps(value))
 
 
 def is_json_integer(value: object) -> bool:
@@ -102,6 +112,6 @@ def optional_integer(path: Path, facts: dict[str, Any], key: str) -> int | None:
     """Return a whole number, or None without the key."""
     value = facts.get(key)
     if value is not None and not is_json_integer(value):
-        shown = json.dumps(value)[:40]
+        shown = show_json(value)
         raise InputError.at(path, None, f"'{key}' is {shown}, expected a whole number")
     return value

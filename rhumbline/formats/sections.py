@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from rhumbline.errors import InputError
-from rhumbline.formats.safe_io import read_bytes
+from rhumbline.errors import InputError, escape_controls, quote, shorten
+from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.problems.metrics import MAX_NUMBER
 
 Option = TypeVar("Option")
@@ -71,10 +72,10 @@ class Sections:
 
     def parse_number(self, line: int, word: str) -> float:
         """Return a word as a finite number."""
-        try:
-            value = float(word.replace("_", "?"))  # Python alone would accept 1_000
-        except ValueError:
-            value = np.nan
+        value = np.nan
+        if len(word) <= LIMITS.max_number_characters:  # reading a million digits takes minutes
+            with suppress(ValueError):
+                value = float(word.replace("_", "?"))  # Python alone would accept 1_000
         if not abs(value) <= MAX_NUMBER:
             expected = f"expected a finite number of size up to {MAX_NUMBER:g}"
             raise self.error(line, f"read {quote(word)}, {expected}")
@@ -131,9 +132,11 @@ class Sections:
     def name(self) -> str:
         """Return the file's NAME, or the stem of the path without one.
 
-        A suffix is dropped: ulysses22 calls itself 'ulysses22.tsp'.
+        A suffix is dropped: ulysses22 calls itself 'ulysses22.tsp'. Control characters become
+        visible, because names are printed.
         """
         _, name = self.headers.get("NAME", (None, ""))
+        name = escape_controls(re.sub(r"\s", " ", name))
         name = name.removesuffix(".tsp")
         name = name.removesuffix(".vrp")
         return name or self.path.stem
@@ -168,7 +171,7 @@ def open_keyword(
         file.headers[key] = (line, value)
         return None
     if key not in allowed or value:
-        shown = f"{key[:40]} {value or ''}".strip()
+        shown = shorten(f"{key} {value or ''}".strip())
         known = ", ".join(allowed)
         found = f"{shown} is not supported here"
         raise file.error(line, f"{found}, expected numbers or one of {known}")
@@ -185,11 +188,6 @@ def read_type(path: Path) -> str:
     return ""
 
 
-def quote(text: str) -> str:
-    """Return the beginning of a text in quotes, for messages."""
-    return repr(text[:40])
-
-
 def first_word(value: str | None) -> str:
     """Return the first word of a header's value in capitals; files put remarks behind it."""
     words = (value or "").upper().split()
@@ -198,7 +196,7 @@ def first_word(value: str | None) -> str:
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Return the lines of a file that are not blank, stripped, with their numbers."""
-    content = read_bytes(path)
+    content = read_bytes(path, LIMITS.max_text_bytes)
     if b"\0" in content:
         message = "is a binary file (or UTF-16 text), expected text in UTF-8"
         raise InputError.at(path, None, message)

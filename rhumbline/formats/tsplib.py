@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, escape_controls, shorten
 from rhumbline.formats.best_known import read_best_known
 from rhumbline.formats.coordinates import (
     read_coordinates,
     read_display_positions,
     read_weight_matrix,
 )
-from rhumbline.formats.safe_io import read_bytes, write_text
-from rhumbline.formats.sections import read_sections
+from rhumbline.formats.safe_io import write_text
+from rhumbline.formats.sections import read_sections, text_lines
 from rhumbline.problems.metrics import Metric
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 
@@ -56,13 +56,13 @@ def read_tour(path: Path, instance: TSPInstance) -> Tour:
     for line, word in entries:
         number = file.parse_integer(line, word, "a node number or -1")
         if number not in city_of:
-            found = f"node {number} is not in {instance.name}"
+            found = f"node {number} is not in {shorten(instance.name)}"
             raise file.error(line, f"{found}; is this the tour of another instance?")
         file.note_once(seen, number, line)
     if len(seen) != instance.size:
         start, _ = file.section("TOUR_SECTION")
         found = f"TOUR_SECTION has {len(seen)} nodes"
-        expected = f"{instance.name} has {instance.size} cities"
+        expected = f"{shorten(instance.name)} has {instance.size} cities"
         raise file.error(start, f"{found}, {expected}")
     return Tour(tuple(city_of[number] for number in seen))
 
@@ -116,8 +116,16 @@ def header_lines(instance: TSPInstance, kind: str, comment: str) -> Iterator[str
         "DIMENSION": str(instance.size),
     }
     for key, value in values.items():
-        one_line = " ".join(value.split())
+        one_line = tidy_header(value)
         yield f"{key} : {one_line}".rstrip()
+
+
+def tidy_header(value: str) -> str:
+    """Return the value of a header on one line, with single spaces and visible controls.
+
+    A name that was written and read again is the same for this function.
+    """
+    return escape_controls(" ".join(value.split()))
 
 
 def format_numbers(values: np.ndarray) -> str:
@@ -142,15 +150,22 @@ def check_tour_name(path: Path, name: str) -> None:
     Tours are named kroA100, kroA100.tour or kroA100.opt.tour. An instance made from an array has no
     name to compare.
     """
-    wanted = name.split(".", maxsplit=1)[0]
-    text = read_bytes(path).decode("utf-8", errors="replace")
-    for number, line in enumerate(text.splitlines(), 1):
+    wanted = comparable_name(name)
+    if not wanted or name.startswith("array"):
+        return
+    for number, line in text_lines(path):
         key, _, value = line.partition(":")
         if key.strip().upper() != "NAME":
             continue
-        found = value.strip().split(".")[0]
-        is_other = found.lower() != wanted.lower()
-        if found and is_other and not name.startswith("array"):
+        found = comparable_name(value)
+        if found not in ("", wanted):
+            shown = shorten(tidy_header(value).split(".")[0])
             advice = "if it fits all the same, take out this line"
-            message = f"is a tour of {found}, not of {name}; {advice}"
+            message = f"is a tour of {shown}, not of {shorten(name)}; {advice}"
             raise InputError.at(path, number, message)
+
+
+def comparable_name(name: str) -> str:
+    """Return what the names of an instance and of its tours have in common."""
+    first = name.split(".", maxsplit=1)[0]
+    return tidy_header(first).lower()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from rhumbline.errors import Infeasible, InputError
+from rhumbline.errors import Infeasible, InputError, quote, shorten
 from rhumbline.formats.best_known import read_best_known
 from rhumbline.formats.coordinates import (
     read_coordinates,
@@ -16,7 +16,7 @@ from rhumbline.formats.coordinates import (
     read_weight_matrix,
 )
 from rhumbline.formats.safe_io import write_text
-from rhumbline.formats.sections import KEYWORD, Sections, quote, read_sections, text_lines
+from rhumbline.formats.sections import KEYWORD, Sections, read_sections, text_lines
 from rhumbline.problems.cvrp.instance import LIMITS, CVRPInstance, Routes, min_vehicles
 from rhumbline.problems.cvrp.rules import CVRP
 from rhumbline.problems.metrics import Metric
@@ -32,7 +32,10 @@ VRPLIB_METRICS: dict[str, Metric] = {
 
 @dataclass(frozen=True)
 class RoutingGrammar:
-    """The sections of instance files and the lines of solution files."""
+    """The sections of instance files and the lines of solution files.
+
+    Repetitions are possessive (`*+`), so that a line of spaces takes linear time.
+    """
 
     sections: tuple[str, ...] = (
         "NODE_COORD_SECTION",
@@ -41,8 +44,8 @@ class RoutingGrammar:
         "DEMAND_SECTION",
         "DEPOT_SECTION",
     )
-    route_line: re.Pattern[str] = re.compile(r"route\s*#?\s*\d*\s*:(.*)", re.IGNORECASE)
-    cost_line: re.Pattern[str] = re.compile(r"cost\s*:?\s+(\S+)", re.IGNORECASE)
+    route_line: re.Pattern[str] = re.compile(r"route\s*+#?\s*+\d*+\s*+:(.*)", re.IGNORECASE)
+    cost_line: re.Pattern[str] = re.compile(r"cost(?:\s*+:)?+\s++(\S++)", re.IGNORECASE)
     cost_tolerance: float = 0.01  # share of a cost that scales and rounding rules may change
 
 
@@ -147,7 +150,7 @@ def explain_demand_count(file: Sections, size: int) -> str:
     for _, words in file.rows.get("NODE_COORD_SECTION", ()):
         node = words[0]
         if node not in with_demand:
-            return f"{message}; node {node[:40]} has none"
+            return f"{message}; node {shorten(node)} has none"
     return message
 
 
@@ -277,7 +280,7 @@ def check_stated_cost(
     tolerance = VRPLIB.cost_tolerance * cost
     if difference > tolerance + rounding:
         said = f"the cost is said to be {stated:,g}"
-        found = f"in {instance.name} these routes cost {cost:,g}"
+        found = f"in {shorten(instance.name)} these routes cost {cost:,g}"
         advice = "is this the solution of another instance? If not, take out this line"
         raise file.error(line, f"{said}, {found}; {advice}")
 
@@ -290,7 +293,7 @@ def read_route(
     for customer in route:
         if not 1 <= customer < instance.size:
             expected = f"expected 1 to {instance.size - 1}"
-            found = f"customer {customer} is not in {instance.name}, {expected}"
+            found = f"customer {customer} is not in {shorten(instance.name)}, {expected}"
             raise file.error(line, f"{found}; is this the solution of another instance?")
         if customer in seen:
             first = f"first on line {seen[customer]}"
@@ -299,7 +302,7 @@ def read_route(
     load = sum(instance.demands[customer] for customer in route)
     capacity = instance.capacity
     if load > capacity:
-        limit = f"the capacity of {instance.name} is {capacity}"
+        limit = f"the capacity of {shorten(instance.name)} is {capacity}"
         raise file.error(line, f"the route carries {load}, {limit}")
     return route
 

@@ -26,6 +26,9 @@ class EmbeddingTuning:
     subspace_rounds: int = 12
     short_quantile: float = 0.01  # of the positive distances: the shortest that a weight respects
     min_distance_share: float = 1e-9  # of that distance: avoids a division by zero
+    # Squares of smaller numbers, or their inverses, leave the range of float64.
+    min_largest_distance: float = 1e-100
+    min_short_share: float = 1e-9  # of the longest distance, for that shortest one
 
 
 TUNING = EmbeddingTuning()
@@ -90,6 +93,9 @@ def embed_in_plane(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 
 
     Short distances matter most, because tours consist of them.
     """
+    largest = distances.max()
+    if 0 < largest < TUNING.min_largest_distance:
+        return embed_in_plane(distances / largest) * largest
     return minimise_stress(distances, classical_scaling(distances))
 
 
@@ -110,6 +116,7 @@ def minimise_stress(
     # Without a least distance, places in one town would outweigh everything else.
     positive = between_nodes[between_nodes > 0]
     least = np.quantile(positive, TUNING.short_quantile)
+    least = max(least, TUNING.min_short_share * positive.max())
     bounded = np.maximum(distances, least)
     weight = torch.from_numpy(np.where(off_diagonal, (least / bounded) ** 2, 0.0))
     solve = laplacian_solver(weight)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten, shorten_repr
 from rhumbline.toml_config import build_dataclass, parse_value, read_toml
 
 if TYPE_CHECKING:  # these import torch, which the command line loads late
@@ -24,7 +24,7 @@ def require_at_least(lowest: float, **values: float) -> None:
     for name, value in values.items():
         is_valid = lowest <= value < math.inf
         if not is_valid:
-            raise InputError(f"{name} is {value}; expected at least {lowest}")
+            raise InputError(f"{name} is {shorten(value)}; expected at least {lowest}")
 
 
 @dataclass(frozen=True)
@@ -250,11 +250,13 @@ class TrainConfig:
     def check_node_count(self, size: int | str) -> None:
         """Refuse a size that is no number of cities or customers, or out of range."""
         if isinstance(size, str):
-            raise InputError(f"size is {size!r}; expected a number of type int for {self.problem}")
+            raise InputError(
+                f"size is {shorten_repr(size)}; expected a number of type int for {self.problem}"
+            )
         require_at_least(2, size=size)
         max_size = 1000
         if size > max_size:
-            raise InputError(f"size is {size}; up to {max_size} is supported")
+            raise InputError(f"size is {shorten(size)}; up to {max_size} is supported")
         starts = self.objective.starts
         if self.sizes and size < starts:
             raise InputError(
@@ -320,7 +322,7 @@ def check_shop_size(size: int | str) -> None:
     """Refuse a size that is not written as jobs x machines."""
     is_shop = re.fullmatch(r"[1-9]\d*x[1-9]\d*", str(size))
     if not is_shop:
-        raise InputError(f'size is {size!r}; expected jobs x machines such as "20x15"')
+        raise InputError(f'size is {shorten_repr(size)}; expected jobs x machines such as "20x15"')
 
 
 def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> TrainConfig:
@@ -337,13 +339,15 @@ def apply_change(tables: dict[str, Any], change: str) -> None:
     """Put one `a.b=value` into nested tables; the value is TOML, or a bare word."""
     name, equals, text = change.partition("=")
     if not equals:
-        raise InputError(f"--set {change}: expected key=value, for example objective.latents=16")
+        raise InputError(
+            f"--set {shorten(change)}: expected key=value, for example objective.latents=16"
+        )
     *outer, last = name.strip().split(".")
     table: Any = tables
     for key in outer:
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
-            raise InputError(f"--set {change}: '{key}' is a value, not a table")
+            raise InputError(f"--set {shorten(change)}: '{shorten(key)}' is a value, not a table")
     table[last] = parse_value(text)
 
 

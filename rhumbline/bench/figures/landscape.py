@@ -4,7 +4,6 @@ A landscape holds the greedy cost of each latent of a grid, and the path of CMA-
 """
 
 import io
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.errors import InputError
-from rhumbline.formats.safe_io import read_bytes, write_bytes
+from rhumbline.formats.npz import read_arrays
+from rhumbline.formats.safe_io import write_bytes
 from rhumbline.plots.latent import Landscape
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.task import Task
@@ -62,17 +62,15 @@ def write_landscapes(path: Path, landscapes: Sequence[Landscape]) -> None:
 
 def read_landscapes(path: Path) -> list[Landscape]:
     """Read what `write_landscapes` has written."""
-    content = io.BytesIO(read_bytes(path))
+    stored = read_arrays(path, "holds no landscapes")
     try:
-        with np.load(content) as stored:
-            axis = stored["axis"]
-            names = stored["names"].tolist()
-            rows = zip(names, stored["cost"], stored["means"], stored["deviation"], strict=True)
-            return [
-                Landscape(name, axis, cost, means, deviation)
-                for name, cost, means, deviation in rows
-            ]
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        axis = stored["axis"]
+        names = stored["names"].tolist()
+        rows = zip(names, stored["cost"], stored["means"], stored["deviation"], strict=True)
+        return [
+            Landscape(name, axis, cost, means, deviation) for name, cost, means, deviation in rows
+        ]
+    except (TypeError, ValueError, KeyError) as error:
         raise InputError.at(path, None, f"holds no landscapes ({error})") from error
 
 

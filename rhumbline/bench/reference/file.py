@@ -14,13 +14,13 @@ import io
 from collections import Counter
 from dataclasses import dataclass, fields
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
 from rhumbline.errors import InputError
-from rhumbline.formats.safe_io import read_bytes, write_bytes
+from rhumbline.formats.npz import read_arrays
+from rhumbline.formats.safe_io import write_bytes
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def read_references(path: Path) -> References:
         made_by = columns["made_by"].astype(str)
         bound = columns.get("bound", np.array(np.nan)).astype(np.float64)
         made_on = columns.get("made_on", np.array("")).astype(str)
-    except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{path}: is not a reference file with `cost` and `made_by` ({error})"
         ) from error
@@ -122,9 +122,7 @@ def read_references(path: Path) -> References:
 
 def read_columns(path: Path) -> dict[str, np.ndarray]:
     """Return all arrays of an npz archive."""
-    content = io.BytesIO(read_bytes(path))
-    with np.load(content, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+    return read_arrays(path, "is not a reference file with `cost` and `made_by`")
 
 
 def add_references(path: Path, found: References) -> None:

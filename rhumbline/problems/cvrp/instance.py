@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from rhumbline.errors import Infeasible, InputError, LimitExceeded
+from rhumbline.errors import Infeasible, InputError, LimitExceeded, shorten, shorten_repr
 from rhumbline.problems.metrics import MAX_NUMBER, Metric, MetricInstance
 
 
@@ -47,22 +47,22 @@ class CVRPInstance(MetricInstance):
         capacity = self.capacity
         if not 1 <= capacity <= LIMITS.max_capacity:
             expected = f"expected 1 to {LIMITS.max_capacity}"
-            raise self.error(f"the capacity is {capacity}, {expected}")
+            raise self.error(f"the capacity is {shorten(capacity)}, {expected}")
         for customer, demand in enumerate(self.demands):
             if demand > capacity:
-                found = f"customer {customer} demands {demand}"
+                found = f"customer {customer} demands {shorten(demand)}"
                 raise self.error(f"{found}, more than the capacity {capacity}")
         needed = min_vehicles(self.demands, capacity)
         limit = self.vehicles
         if limit is not None and limit < needed:
-            found = f"{limit} vehicles are allowed"
+            found = f"{shorten(limit)} vehicles are allowed"
             demand = f"the demand of {sum(self.demands)}"
             need = f"needs at least {needed} of capacity {capacity}"
             raise self.error(f"{found}, but {demand} {need}")
 
     def error(self, message: str) -> InputError:
         """Return an error that names this instance."""
-        return InputError(f"{self.name}: {message}")
+        return InputError(f"{shorten(self.name)}: {message}")
 
     @property
     def size(self) -> int:
@@ -86,15 +86,14 @@ class Routes:
 
         Every customer is served once, no vehicle is overloaded and the fleet suffices.
         """
-        name = instance.name
+        name = shorten(instance.name)
         size = instance.size
         customers = list(chain.from_iterable(self.routes))
-        served = np.asarray(customers, dtype=np.int64)
-        is_unknown = (served < 1) | (served >= size)
-        unknown = served[is_unknown]
-        if len(unknown):
-            found = f"a route visits customer {unknown[0]} of {size - 1}"
+        unknown = [customer for customer in customers if not 1 <= customer < size]
+        if unknown:  # perhaps beyond 64 bits
+            found = f"a route visits customer {shorten(unknown[0])} of {size - 1}"
             raise Infeasible(f"{name}: {found}")
+        served = np.asarray(customers, dtype=np.int64)
         counts = np.bincount(served, minlength=size)
         for customer in range(1, size):
             times = counts[customer]
@@ -108,7 +107,7 @@ class Routes:
 
         `LimitExceeded` therefore means that everything else is right.
         """
-        name = instance.name
+        name = shorten(instance.name)
         for number, route in enumerate(self.routes, start=1):
             load = sum(instance.demands[customer] for customer in route)
             if load > instance.capacity:
@@ -220,11 +219,11 @@ def check_nodes(name: str, xy: Float[np.ndarray, "N 2"], demands: np.ndarray) ->
 def with_fleet(instance: Any, vehicles: int | float) -> CVRPInstance:
     """Return the instance with at most this many vehicles, whatever its file says."""
     if not isinstance(vehicles, int | np.integer):
-        raise InputError(f"vehicles is {vehicles!r}, expected a whole number")
+        raise InputError(f"vehicles is {shorten_repr(vehicles)}, expected a whole number")
     if instance.problem != "cvrp":
         found = f"this is '{instance.problem}'"
         wanted = "a number of vehicles is for vehicle routing"
-        raise InputError(f"{instance.name}: {wanted}, {found}")
+        raise InputError(f"{shorten(instance.name)}: {wanted}, {found}")
     return replace(instance, vehicles=int(vehicles))
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rhumbline.errors import Infeasible, InputError
+from rhumbline.errors import Infeasible, InputError, shorten
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class JobShopLimits:
     max_machines: int = 100
     max_cells: int = 2_500  # jobs times operations of the longest: 100 jobs of 20, and some room
     max_horizon: int = 2**31 - 1  # sum of all durations; devices count time in 32 bits
+    max_time: int = 10**15 - 1  # of a plan; files have as many digits, float64 holds them all
+    time_advice: str = "expected at most 15 digits; use a coarser unit of time"
 
 
 LIMITS = JobShopLimits()
@@ -64,7 +66,7 @@ class JSSPInstance:
 
     def error(self, message: str) -> InputError:
         """Return an error that names this instance."""
-        return InputError(f"{self.name}: {message}")
+        return InputError(f"{shorten(self.name)}: {message}")
 
     def check_shape(self) -> None:
         """Raise unless numbers of jobs, machines and operations are consistent and supported."""
@@ -79,7 +81,7 @@ class JSSPInstance:
             raise self.error(f"has {jobs} jobs; {supported}")
         if not 1 <= machines <= LIMITS.max_machines:
             supported = f"1 to {LIMITS.max_machines} are supported"
-            raise self.error(f"has {machines} machines; {supported}")
+            raise self.error(f"has {shorten(machines)} machines; {supported}")
         if 0 in lengths:
             job = lengths.index(0) + 1
             advice = "expected at least one; remove it"
@@ -94,12 +96,17 @@ class JSSPInstance:
         """Raise unless the duration is 0 or more and the machine exists."""
         who = self.describe(operation)
         _, _, machine, duration = operation
-        if duration < 0:
-            raise self.error(f"{who} takes {duration}, expected 0 or more")
+        if not 0 <= duration <= LIMITS.max_time:
+            found = f"{who} takes {shorten(duration)}"
+            expected = "expected 0 or more"
+            if duration > 0:
+                expected = LIMITS.time_advice
+            raise self.error(f"{found}, {expected}")
         if not 0 <= machine < self.machine_count:
             first = self.first_machine
             last = first + self.machine_count - 1
-            found = f"is on machine {machine + first}"
+            number = machine + first
+            found = f"is on machine {shorten(number)}"
             raise self.error(f"{who} {found}, expected {first} to {last}")
 
     @property
@@ -188,15 +195,18 @@ class Schedule:
             previous_end = 0
             if step:
                 previous_end = self.end(instance, job, step - 1)
+            if start > LIMITS.max_time:
+                found = f"{instance.describe(operation)} starts at {shorten(start)}"
+                raise Infeasible(f"{shorten(instance.name)}: {found}, {LIMITS.time_advice}")
             if start < 0 or start < previous_end:
                 why = "time 0" if start < 0 else "the one before it ends"
-                found = f"{instance.describe(operation)} starts at {start}"
-                raise Infeasible(f"{instance.name}: {found}, before {why}")
+                found = f"{instance.describe(operation)} starts at {shorten(start)}"
+                raise Infeasible(f"{shorten(instance.name)}: {found}, before {why}")
         self.check_machines(instance)
 
     def check_shape(self, instance: JSSPInstance) -> None:
         """Raise unless there is one start for each operation."""
-        name = instance.name
+        name = shorten(instance.name)
         jobs = len(self.starts)
         if jobs != instance.job_count:
             found = f"the schedule has {jobs} jobs of {instance.job_count}"
@@ -229,7 +239,7 @@ class Schedule:
                     early = instance.describe(first)
                     found = f"on machine {number} {late} starts at {start}"
                     busy = f"when {early} is there until {end}"
-                    raise Infeasible(f"{instance.name}: {found}, {busy}")
+                    raise Infeasible(f"{shorten(instance.name)}: {found}, {busy}")
 
     def end(self, instance: JSSPInstance, job: int, step: int) -> int:
         """Return when an operation ends."""
@@ -280,11 +290,16 @@ def jssp_from_tables(
     if first is None:
         first = infer_first_machine(numbers, machine_count)
     if first is None:
-        found = f"machines {min(numbers)} to {max(numbers)} occur"
+        lowest = shorten(min(numbers))
+        highest = shorten(max(numbers))
+        found = f"machines {lowest} to {highest} occur"
         advice = "use machine 0, or say which is the first by first_machine = 0 or 1"
-        raise InputError(f"{name}: {found}, so that they may count from 0 or from 1; {advice}")
+        raise InputError(
+            f"{shorten(name)}: {found}, so that they may count from 0 or from 1; {advice}"
+        )
     if first not in (0, 1):
-        raise InputError(f"{name}: the first machine is {first}, expected 0 or 1")
+        found = f"the first machine is {shorten(first)}"
+        raise InputError(f"{shorten(name)}: {found}, expected 0 or 1")
     shifted = tuple(tuple(number - first for number in row) for row in machines)
     if machine_count is None:
         machine_count = 1 + max(numbers, default=first) - first
@@ -300,7 +315,8 @@ def infer_first_machine(numbers: set[int], count: int | None) -> int | None:
     if not numbers or min(numbers) <= 0:
         return 0
     if count is None:
-        return 1 if numbers == set(range(1, max(numbers) + 1)) else None
+        has_all = len(numbers) == max(numbers)  # they differ and are at least 1
+        return 1 if has_all else None
     return 1 if max(numbers) >= count else None
 
 

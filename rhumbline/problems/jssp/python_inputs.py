@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten_repr
 from rhumbline.problems.jssp.instance import JSSPInstance, jssp_from_arrays
 
 
@@ -20,7 +20,7 @@ def jssp_from_python(source: Any) -> list[JSSPInstance] | None:
     for key in ("machine_count", "first_machine"):
         value = facts.get(key)
         if isinstance(value, bool) or not isinstance(value, int | None):
-            raise InputError(f"{key} is {value!r}, expected a whole number")
+            raise InputError(f"{key} is {shorten_repr(value)}, expected a whole number")
         numbers[key] = value
     name = str(facts.get("name", "arrays"))
     durations = facts["durations"]

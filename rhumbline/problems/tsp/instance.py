@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int
 
-from rhumbline.errors import Infeasible, InputError
+from rhumbline.errors import Infeasible, InputError, shorten
 from rhumbline.problems.metrics import MAX_NUMBER, Metric, MetricInstance
 
 MAX_CITIES = 1000
@@ -55,14 +55,13 @@ class Tour:
 
     def check(self, instance: TSPInstance) -> None:
         """Raise `Infeasible` unless every city is visited exactly once."""
-        name = instance.name
+        name = shorten(instance.name)
         size = instance.size
-        order = np.asarray(self.order, dtype=np.int64)
-        is_unknown = (order < 0) | (order >= size)
-        unknown = order[is_unknown]
-        if len(unknown):
-            found = f"the tour visits city index {unknown[0]} of {size}"
+        unknown = [city for city in self.order if not 0 <= city < size]  # may exceed 64 bits
+        if unknown:
+            found = f"the tour visits city index {shorten(unknown[0])} of {size}"
             raise Infeasible(f"{name}: {found}")
+        order = np.asarray(self.order, dtype=np.int64)
         counts = np.bincount(order, minlength=size)
         wrong = np.flatnonzero(counts != 1)
         if len(wrong):

@@ -1,0 +1,7 @@
+"""Campaigns: long randomised runs that try to break the promises of the package.
+
+    python -m tools.campaigns                       every campaign, ten minutes in all
+    python -m tools.campaigns plans kills --seconds 60
+
+Each module here is one campaign and defines `run(seconds, seed)`.
+"""
