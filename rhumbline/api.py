@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rhumbline.decoding import EngineName
-from rhumbline.errors import Infeasible, InputError
+from rhumbline.errors import InputError, MissedLimit
 from rhumbline.files.plans import GivenPlan, plans_for
 from rhumbline.inputs import SolveInput, instances_from
 from rhumbline.pipeline import (
@@ -96,26 +96,32 @@ def solve(
     warm_start: GivenPlan | Sequence[GivenPlan | None] | None = None,
     top: int = 1,
     polish: bool = False,
-    then: str | None = None,
+    then: str | None = "auto",
     improved: Callable[[Improvement], None] | None = None,
 ) -> list[Solution]:
     """Return verified solutions in the order given.
 
     Instances of one size are solved together and share the seconds. Without `attempts` and
     `seconds` the budget is 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the
-    search early and returns what was found; instances not reached by then are left out.
+    search early and returns what was found, or constructed if nothing was; instances not reached by
+    then are left out.
 
     `strategy` is a name or an object. The default depends on the policy: CMA-ES that learns and
     refines plans if there is a latent space and kernels for it, sampling that learns for job
     shops, and plain sampling for policies without a latent space. `augment=8` shares the attempts
     among the symmetries of the square (routing only). `vehicles` limits the fleet of CVRP,
-    whatever the files say; `Infeasible` is raised at the end if no plan within the limit was found.
+    whatever the files say; `MissedLimit` is raised at the end if no plan within the limit was
+    found for some instance. Its `solutions` are all that were found.
+
+    `then` names what continues for the rest of the seconds, half of them at least. "auto" is our
+    own local search for each problem, where there are seconds and enough of them for each instance;
+    `then=None` gives all the time to the search of the policy. With `attempts` alone, or with
+    `then=None` and `attempts`, equal seeds give equal results.
 
     `warm_start` is a plan, or the path of one, that no result will be worse than; a list for
-    several instances. `top` is the number of different plans to return, `polish` takes the best
-    ones to a local optimum, and `then` names a classical solver that improves them for the rest of
-    the seconds; "auto" is our own solver for each problem. `improved` is called at each
-    improvement, and `watch` after each step of the search.
+    several instances. `top` is the number of different plans to return, and `polish` takes the best
+    ones to a local optimum. `improved` is called at each improvement, and `watch` after each step
+    of the search.
     """
     began = time.monotonic()
     instances = instances_from(source, vehicles)
@@ -135,7 +141,8 @@ def solve(
     solutions: dict[int, Solution] = {}
     for result in solve_groups(instances, request, CallbackListener(watch, improved)):
         solutions |= result.by_place()
-    unmet = [solution.unmet for solution in solutions.values() if solution.unmet]
+    found = [solutions[place] for place in sorted(solutions)]
+    unmet = [solution.unmet for solution in found if solution.unmet]
     if unmet:
-        raise Infeasible("; ".join(unmet))
-    return [solutions[place] for place in sorted(solutions)]
+        raise MissedLimit("; ".join(unmet), found)
+    return found

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rhumbline.errors import InputError
-from rhumbline.problems import Problem
+from rhumbline.problems import Plan, Problem
 
 Reader = Callable[[Path], Any]
 
@@ -145,13 +145,13 @@ class Domain:
     # Prefixes that leave a region of each plan free, for LNS: a function such as `tour_prefixes`
     # (decoding.neighbourhoods), which says what it takes.
     neighbourhoods: Callable[..., Any] | None = None
-    # A cheap feasible plan of an instance, made on the host in a fraction of a second: the result of
-    # a search that is interrupted, or out of time, before the network has found one.
-    construct: Callable[[Any], Any] | None = None
+    # A cheap feasible plan of an instance, made on the host in a fraction of a second. It is the
+    # result of a search that is interrupted, or out of time, before the network has found one.
+    construct: Callable[[Any], Plan] | None = None
     recombines_routes: bool = False  # whether set partitioning can combine routes of several plans
     # Costs of a batch without the surcharges that guide the search; None: there are none.
     plain_cost: Callable[[Any, Any], Any] | None = None
-    improver: str | None = None  # our own local search, which `auto` stands for
+    improver: str | None = None  # our own local search: what `--then auto` means
     search: SearchDefaults = SearchDefaults()
     training: TrainingTraits = TrainingTraits()
     draw: str | None = None  # "module:function" that draws a plan

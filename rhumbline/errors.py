@@ -5,13 +5,16 @@ RhumbError
 │   └── CheckpointError   a checkpoint is missing, damaged or made for another problem  exit 3
 ├── MissingExtra      an optional dependency is not installed                           exit 4
 └── Infeasible        a plan failed verification, or none was found                     exit 5
-    └── LimitExceeded     a plan is sound, but exceeds a limit such as the fleet         exit 5
+    ├── LimitExceeded     a plan is sound, but exceeds a limit such as the fleet         exit 5
+    └── MissedLimit       the same at the end of a solve, with all solutions             exit 5
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from reprlib import Repr
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,6 @@ def cut_middle(text: str, limit: int) -> str:
     half = (limit - len(ELLIPSIS)) // 2
     return text[:half] + ELLIPSIS + text[-half:]
 
-
 class RhumbError(Exception):
     """An error the user can fix; the message says what is wrong and where.
 
@@ -140,6 +142,14 @@ class Infeasible(RhumbError):
 
 class LimitExceeded(Infeasible):
     """A plan is feasible, but exceeds a limit that the user set, such as the number of vehicles."""
+
+
+class MissedLimit(Infeasible):
+    """Some of the plans that a solve has found exceed a limit; `solutions` are all of them."""
+
+    def __init__(self, message: str, solutions: Sequence[Any]) -> None:
+        super().__init__(message)
+        self.solutions = list(solutions)
 
 
 @cache

@@ -43,7 +43,8 @@ from rhumbline.search.strategy import (
 )
 from rhumbline.search.task import Task, make_task
 
-DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
+DEFAULT_SECONDS = 30.0
+DEFAULT_BUDGET = Budget(attempts=1600, seconds=DEFAULT_SECONDS)
 
 # Numbers in the largest tables of a group (distances, actions of a generation). This keeps the
 # memory of a group within about a gigabyte.
@@ -163,11 +164,12 @@ def solve_groups(
     or a construction; that result is the last one.
     """
     listener = listener or Listener()
-    groups = group_instances(instances, request.augment)
     try:
         listener.check_interruption()
+        groups = group_instances(instances, request.augment)
         runs = make_runs(instances, groups, request)
     except KeyboardInterrupt:
+        groups = group_instances(instances, request.augment)
         if not groups:
             raise
         return iter([interrupted_result(groups[0], None, request)])
@@ -236,6 +238,8 @@ def make_run(
         chosen = strategy
     policy = policies[task.problem.solves]
     after = request.after.settled(task.problem.name, request.budget, task.count)
+    if request.budget is DEFAULT_BUDGET:  # a user who names no time need not wait for all of it
+        after = replace(after, max_solver_seconds=0.5 * DEFAULT_SECONDS)
     return GroupRun(group.places, task, name, chosen, policy, after)
 
 

@@ -167,7 +167,6 @@ def test_refusals(policy: Any, instances: list[Any], name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"then": "auto"}, "op"),
         ({"then": "lkh"}, "op"),
         ({"polish": True}, "op"),
         ({"policy": None}, "no weights for op"),

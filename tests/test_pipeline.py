@@ -1,6 +1,6 @@
 """The solve loop: what is refused, what a listener hears, and how a run ends."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -10,8 +10,12 @@ from rhumbline import pipeline
 from rhumbline.errors import InputError
 from rhumbline.inputs import instances_from
 from rhumbline.pipeline import Listener, SolveRequest, WrongSettings, solve_groups
-from rhumbline.search import driver
+from rhumbline.problems.tsp import Tour
+from rhumbline.problems.tsp.construct import construct_tour
+from rhumbline.search import after_search as finishing
+from rhumbline.search import driver, first_plans
 from rhumbline.search import task as tasks
+from rhumbline.search.account import Spent
 from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.driver import Budget
 from rhumbline.search.strategies.greedy_sampling import Sampling
@@ -122,6 +126,98 @@ def test_an_interrupted_group_is_the_last(policy, monkeypatch) -> None:
     assert result.interrupted
     assert [solution.attempts for solution in result.solutions] == [4, 4]
     assert recorder.heard[-1] == "ended (0, 1)"
+
+
+PLACES = {  # where a signal may come, before the first plan of the network
+    "loading": (pipeline, "load_policies"),
+    "collating and encoding": (pipeline, "make_task"),
+    "choosing the engine": (finishing, "prepare_strategy"),
+    "the first steps": (finishing, "run_steps"),
+    "the first generation": (tasks.Task, "_try"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("given", [False, True])
+def test_an_interruption_before_the_first_plan_gives_a_construction(
+    policy, monkeypatch, place: str, given: bool
+) -> None:
+    """Each instance of the group has a verified plan without an attempt, or its warm start."""
+
+    monkeypatch.setattr(*PLACES[place], interrupt)
+    instances = instances_from([*SMALL, *LARGE])
+    warm = Tour((4, 3, 2, 1, 0)) if given else None
+    request = request_for(policy, warm_start=[None, warm, None])
+    (result,) = solve_groups(instances, request)
+    assert result.interrupted
+    assert list(result.by_place()) == [0, 1]
+    first, second = result.solutions
+    assert (first.phase, first.attempts) == ("construction", 0)
+    assert first.plan == construct_tour(instances[0])
+    assert first.cost == first.plan.cost(instances[0])
+    assert second.phase == ("warm start" if given else "construction")
+    assert second.plan == (warm or construct_tour(instances[1]))
+
+
+def test_a_signal_that_was_kept_is_answered_with_plans(policy) -> None:
+    """It came before the group, where nothing could be lost but everything would have been."""
+
+    class Interrupted(Listener):
+        asked = 0
+
+        def check_interruption(self) -> None:
+            self.asked += 1
+            if self.asked == 3:  # after the checks, and the first group
+                raise KeyboardInterrupt
+
+    first, second = solve_groups(
+        instances_from([*SMALL, *LARGE]), request_for(policy), Interrupted()
+    )
+    assert not first.interrupted
+    assert second.interrupted
+    assert [solution.phase for solution in second.solutions] == ["construction"]
+
+
+def test_constructions_after_an_interruption_have_a_time_limit(policy, monkeypatch) -> None:
+    """The instances without a plan are the last ones of the group, and have no solution."""
+    tuning = replace(first_plans.TUNING, max_seconds_after_interrupt=-1.0)
+    monkeypatch.setattr(first_plans, "TUNING", tuning)
+    monkeypatch.setattr(finishing, "prepare_strategy", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        list(solve_groups(instances_from(SMALL), request_for(policy)))
+    monkeypatch.setattr(finishing, "prepare_strategy", interrupt)
+    (result,) = solve_groups(instances_from(SMALL), request_for(policy))
+    assert (result.interrupted, result.solutions) == (True, [])
+
+
+def test_a_search_without_time_for_a_plan_returns_a_construction(policy, monkeypatch) -> None:
+    """The first generation found no end: the budget is spent, and nothing is in the account."""
+
+    def spent(*_: object) -> None:
+        raise Spent
+
+    monkeypatch.setattr(tasks.Task, "_try", spent)
+    (result,) = solve_groups(instances_from(LARGE), request_for(policy))
+    (solution,) = result.solutions
+    assert not result.interrupted
+    assert (solution.phase, solution.attempts) == ("construction", 0)
+
+
+def test_an_interruption_while_a_group_ends_keeps_its_result(policy) -> None:
+    """The listener takes its time to end the group; the solutions are those of the search."""
+
+    class Slow(Listener):
+        def group_ended(self, run: object) -> None:
+            raise KeyboardInterrupt
+
+    (result,) = solve_groups(instances_from(LARGE), request_for(policy), Slow())
+    assert result.interrupted
+    assert [(s.attempts, s.phase) for s in result.solutions] == [(6, "search")]
+
+
+def interrupt(*_: object, **__: object) -> None:
+    """Stand in for what Ctrl-C ends."""
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(

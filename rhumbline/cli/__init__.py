@@ -8,6 +8,7 @@ import sys
 from importlib.util import find_spec
 
 from rhumbline.cli.process import exit_on_error, install_signal_handlers, print_note
+from rhumbline.cli.signals import leave_compilers_behind
 from rhumbline.errors import MissingExtra
 
 
@@ -24,7 +25,7 @@ def main() -> None:
 
         sys.exit(compare.run_compare(words[2:]))
     require_parser()
-    with exit_on_error():
+    with leave_compilers_behind(), exit_on_error():
         from rhumbline.cli.app import app
 
         app(prog_name="rhumb")

@@ -25,14 +25,12 @@ class FileOptions:
     trace: Path | None = None
 
 
-def check_after_search(then: str | None, seconds: float | None) -> None:
+def check_after_search(then: str, attempts: int | None, seconds: float | None) -> None:
     """Refuse what is wrong whatever is installed and whatever the files hold."""
-    if then is None:
-        return
     if then not in SOLVER_NAMES:
         message = f"'{then}' is not known; known: {', '.join(SOLVER_NAMES)}"
         raise typer.BadParameter(message, param_hint="--then")
-    if seconds is None:
+    if then not in ("auto", "none") and attempts is not None and seconds is None:
         message = "it takes the second half of the --seconds, so give them"
         raise typer.BadParameter(message, param_hint="--then")
 

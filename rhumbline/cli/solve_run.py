@@ -16,6 +16,7 @@ from rhumbline.cli.output_files import (
 )
 from rhumbline.cli.process import INTERRUPTED, defer_signals, print_note, print_result
 from rhumbline.cli.progress import BarUpdater, show_progress
+from rhumbline.cli.signals import SignalGate
 from rhumbline.cli.solve_request import FileOptions, write_trace_line
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import Infeasible, InputError
@@ -58,6 +59,7 @@ class SolveJob:
     count: int  # of instances
     request: SolveRequest
     listener: "SearchPrinter"
+    gate: SignalGate
     paths: OutputPaths
     verbosity: Verbosity
     files: Sequence[Path]  # where each instance comes from
@@ -70,6 +72,7 @@ class SearchPrinter(Listener):
 
     request: SolveRequest
     verbosity: Verbosity
+    gate: SignalGate
     trace: TextIO | None = None
     bar: ExitStack = field(default_factory=ExitStack)
     update_bar: BarUpdater | None = None
@@ -86,6 +89,10 @@ class SearchPrinter(Listener):
             self.note(warning)
         bar = show_progress(run.task.instances, self.request.budget, self.verbosity.quiet)
         self.update_bar = self.bar.enter_context(bar)
+
+    def check_interruption(self) -> None:
+        """Raise a signal that came between two groups, or before the first one."""
+        self.gate.raise_if_received()
 
     def progress(self, progress: Progress) -> None:
         """Move the bar."""
@@ -112,6 +119,7 @@ def prepare_job(
     options: FileOptions,
     paths: OutputPaths,
     verbosity: Verbosity,
+    gate: SignalGate,
 ) -> SolveJob:
     """Read all instances of all files and folders, and check everything before the first search."""
     files: list[Path] = []
@@ -121,19 +129,22 @@ def prepare_job(
         instances += found
         files += [file] * len(found)
     request = replace(request, warm_start=match_plan_files(instances, options.warm_starts))
-    listener = SearchPrinter(request, verbosity)
-    results = solve_groups(instances, request, listener)
+    gate.close()  # from now on, a signal is answered with plans
+    listener = SearchPrinter(request, verbosity, gate)
+    with gate.opened():
+        results = solve_groups(instances, request, listener)
     paths = prepare_output_paths(paths, instances, request.after.top)
     if request.budget is DEFAULT_BUDGET:
         verbosity.note(
-            "no budget given: up to 1,600 attempts or 30 seconds, whichever comes first "
-            "(--attempts, --seconds)"
+            "no budget given: up to 1,600 attempts and then local search, 30 seconds at most "
+            "(--attempts, --seconds, --then none)"
         )
     return SolveJob(
         results=results,
         count=len(instances),
         request=request,
         listener=listener,
+        gate=gate,
         paths=paths,
         verbosity=verbosity,
         files=files,
@@ -150,7 +161,7 @@ def run_job(job: SolveJob) -> int:
     unmet = 0
     with open_trace(job.trace) as job.listener.trace:
         try:
-            for result in job.results:
+            for result in next_results(job):
                 with defer_signals():
                     write_results(result, job)
                     finished += len(result.solutions)
@@ -161,6 +172,16 @@ def run_job(job: SolveJob) -> int:
             report_interruption(finished, job.count, job.verbosity)
             return INTERRUPTED
     return Infeasible.exit_code if unmet else 0
+
+
+def next_results(job: SolveJob) -> Iterator[GroupResult]:
+    """Yield the results; signals raise only while the solve loop can answer them."""
+    while True:
+        with job.gate.opened():
+            result = next(job.results, None)
+        if result is None:
+            return
+        yield result
 
 
 @contextmanager
@@ -205,6 +226,8 @@ def group_header(run: GroupRun) -> str:
     search = render.strategy_text(run.strategy_name, run.strategy)
     if task.copies > 1:
         search += f", {task.copies} symmetries"
+    if run.after.then:
+        search += f", then {run.after.then}"
     return render.task_line(task, policy, search)
 
 

@@ -6,6 +6,7 @@ from threading import Thread, current_thread, main_thread
 from typing import TypeVar
 
 T = TypeVar("T")
+_threads: list[Thread] = []
 
 
 def run_in_background(work: Callable[[], T]) -> T:
@@ -24,5 +25,14 @@ def run_in_background(work: Callable[[], T]) -> T:
         except BaseException as error:
             future.set_exception(error)
 
-    Thread(target=run, daemon=True).start()
-    return future.result()
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    _threads.append(thread)
+    result = future.result()
+    _threads.remove(thread)
+    return result
+
+
+def is_busy() -> bool:
+    """Return whether a thread is at work that was left behind."""
+    return any(thread.is_alive() for thread in _threads)

@@ -252,7 +252,7 @@ def test_the_default_budget_is_printed(rhumb: Run, policy: Path, square: Path) -
     """Users see how long a search without a budget takes."""
     done = rhumb("solve", square, "--policy", policy, "--search", "greedy", "--device", "cpu")
     expected = (
-        "no budget given: up to 1,600 attempts or 30 seconds, whichever comes first "
+        "no budget given: up to 1,600 attempts and then local search, 30 seconds at most "
         "(--attempts, --seconds)"
     )
     assert (done.exit_code, done.stderr.splitlines()[0]) == (0, expected)

@@ -145,12 +145,14 @@ def test_failed_process_is_not_awaited(monkeypatch: pytest.MonkeyPatch, python: 
     assert not precompile.is_stored("tours")
 
 
-def test_the_process_does_not_outlive_the_command() -> None:
+def test_the_process_does_not_outlive_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a command ends first, the process is killed and waited for."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     waiting = Thread(target=process.wait, daemon=True)
     waiting.start()
-    precompile.stop_compiling(process, waiting)
+    monkeypatch.setattr(precompile, "_processes", [process])
+    monkeypatch.setattr(precompile, "_waiting", {"tours": waiting})
+    precompile.stop_compiling()
     assert process.returncode == -9
 
 

@@ -14,6 +14,7 @@ from rhumbline.decoding import ENGINES, Rollouts
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
+from rhumbline.problems.tsp.construct import construct_tour
 from rhumbline.search import account, cma_es, driver, pacing
 from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search, stream
@@ -439,16 +440,17 @@ def test_interruption_keeps_what_was_found(repeating, policy, make_instances, mo
 
 
 def test_interruption_before_anything_was_found(policy, make_instances, monkeypatch) -> None:
-    """Ctrl-C before the first solution returns no solution."""
+    """Ctrl-C before the first solution returns constructed ones."""
 
     def never(task, latents, temperature):  # no overrides are passed
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tasks.Task, "_try", never)
-    assert search(Sampling(), make_task(TSP(), policy, make_instances(2, 6)), Budget(9)) == (
-        [],
-        True,
-    )
+    instances = make_instances(2, 6)
+    solutions, interrupted = search(Sampling(), make_task(TSP(), policy, instances), Budget(9))
+    assert interrupted
+    assert [solution.plan for solution in solutions] == [construct_tour(i) for i in instances]
+    assert {(solution.phase, solution.attempts) for solution in solutions} == {("construction", 0)}
 
 
 def test_watching_sees_every_step(policy, make_instances) -> None:

@@ -17,6 +17,7 @@ from rhumbline.cli.options import (
 )
 from rhumbline.cli.output_files import OutputPaths
 from rhumbline.cli.process import defer_signals, exit_on_error
+from rhumbline.cli.signals import SignalGate
 from rhumbline.domains import COMPILED_SUFFIXES
 from rhumbline.kernels.numba.rollout import precompile
 
@@ -130,11 +131,12 @@ WarmStart = Annotated[
     ),
 ]
 Then = Annotated[
-    str | None,
+    str,
     typer.Option(
         metavar="SOLVER",
-        help="auto (our own local search: ils, ruin or tabu), ils, lkh, pyvrp, ruin, tabu or "
-        "cpsat: continues for the second half of the --seconds.",
+        help="What continues after the search, for half of the --seconds or more: auto (our own "
+        "local search, if each instance gets enough time), none, ils, lkh, pyvrp, ruin, tabu or "
+        "cpsat.",
     ),
 ]
 Top = Annotated[
@@ -163,7 +165,7 @@ def solve_command(
     threads: Threads = None,
     warm_start: WarmStart = None,
     polish: Polish = False,
-    then: Then = None,
+    then: Then = "auto",
     top: Top = 1,
     trace: Trace = None,
     output: Output = None,
@@ -174,9 +176,10 @@ def solve_command(
     """Find short tours, vehicle routes or job-shop schedules; each is checked and measured in its
     file's own metric.
 
-    Instances of equal size are solved together and share the seconds. Without --attempts and
-    --seconds: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search and keeps
-    the best tours so far.
+    A search of the policy and local search share the seconds, and instances of equal size are
+    solved together. Without --attempts and --seconds: up to 1600 attempts, 30 seconds at most.
+    With --attempts alone there is no local search. Ctrl-C ends it all and keeps the best plans so
+    far.
 
     Example: rhumb solve examples/harbour100.tsp --seconds 10 --output tours --plot
     """
@@ -191,7 +194,7 @@ def solve_command(
             from rhumbline.pipeline import SolveRequest, budget_or_default
             from rhumbline.search.after_search import AfterSearch
         given = tuple(settings or ())
-        solve_request.check_after_search(then, seconds)
+        solve_request.check_after_search(then, attempts, seconds)
         solve_request.check_strategy(search, given)
         request = SolveRequest(
             budget=budget_or_default(attempts, seconds),
@@ -213,7 +216,7 @@ def solve_command(
         verbosity = solve_run.Verbosity(as_json, quiet)
         if threads:
             torch.set_num_threads(threads)  # the fused engine uses this number too
-        with solve_request.wrong_usage():
-            job = solve_run.prepare_job(files, request, options, paths, verbosity)
+        with solve_request.wrong_usage(), SignalGate() as gate:
+            job = solve_run.prepare_job(files, request, options, paths, verbosity, gate)
             code = solve_run.run_job(job)
     raise typer.Exit(code)

@@ -78,21 +78,30 @@ def joins_by_saving(distances: Float[np.ndarray, "N N"]) -> Int[np.ndarray, "J 2
 
     Ties go by number.
     """
-    customers = len(distances) - 1
-    count = min(TUNING.neighbours, customers - 1)
-    if count < 1:
-        return np.zeros((0, 2), dtype=np.int64)
-    between = distances[1:, 1:] + np.diag(np.full(customers, np.inf))
-    near = np.argpartition(between, count - 1, axis=1)[:, :count]
-    one = np.repeat(np.arange(customers), count)
-    other = near.ravel()
-    pairs = np.stack([np.minimum(one, other), np.maximum(one, other)], axis=1)
-    pairs = np.unique(pairs, axis=0) + 1
+    pairs = near_pairs(distances[1:, 1:]) + 1
     one, other = pairs.T
-    saving = distances[one, 0] + distances[0, other] - distances[one, other]
-    order = np.argsort(-saving, kind="stable")
-    is_useful = saving[order] >= 0
-    return pairs[order[is_useful]]
+    to_depot = distances[0]
+    saving = to_depot[one] + to_depot[other] - distances[one, other]
+    ranked = np.argsort(-saving, kind="stable")
+    is_useful = saving[ranked] >= 0
+    return pairs[ranked[is_useful]]
+
+
+def near_pairs(distances: Float[np.ndarray, "C C"]) -> Int[np.ndarray, "J 2"]:
+    """Return the pairs of which one is among the nearest of the other, in order."""
+    count = len(distances)
+    most = min(TUNING.neighbours, count - 1)
+    if most < 1:
+        return np.zeros((0, 2), dtype=np.int64)
+    itself = np.full(count, np.inf)
+    between = distances + np.diag(itself)
+    order = np.argpartition(between, most - 1, axis=1)
+    near = order[:, :most].ravel()
+    customer = np.arange(count)
+    repeated = np.repeat(customer, most)
+    ends = np.stack([repeated, near], axis=1)
+    pairs = np.sort(ends, axis=1)
+    return np.unique(pairs, axis=0)
 
 
 def dissolve_routes(instance: CVRPInstance, routes: Sequence[Route], limit: int) -> list[Route]:
@@ -101,20 +110,20 @@ def dissolve_routes(instance: CVRPInstance, routes: Sequence[Route], limit: int)
     Larger demands go first, each to where it lengthens the plan least. As many routes are dissolved
     as can be.
     """
-    kept = sorted(routes, key=lambda route: load(instance, route))
+    kept = sorted(routes, key=lambda route: route_load(instance, route))
     while len(kept) > limit:
         smallest = kept[0]
         others = [list(route) for route in kept[1:]]
         if not insert_customers(instance, smallest, others):
             break
-        kept = sorted(others, key=lambda route: load(instance, route))
+        kept = sorted(others, key=lambda route: route_load(instance, route))
     return kept
 
 
 def insert_customers(instance: CVRPInstance, customers: Route, routes: list[Route]) -> bool:
     """Insert customers into the routes, which are changed; return whether all of them fit."""
     demands = instance.demands
-    room = [instance.capacity - load(instance, route) for route in routes]
+    room = [instance.capacity - route_load(instance, route) for route in routes]
     for customer in sorted(customers, key=lambda c: -demands[c]):
         best = (float("inf"), 0, 0)
         for number, route in enumerate(routes):
@@ -147,7 +156,7 @@ def repack_routes(instance: CVRPInstance, routes: Sequence[Route], limit: int) -
     These are the emptiest routes, and as few of them as do. If all routes are not enough, the best
     packing of all is returned.
     """
-    ranked = sorted(routes, key=lambda route: load(instance, route))
+    ranked = sorted(routes, key=lambda route: route_load(instance, route))
     count = 2
     while len(ranked) > limit and count < 2 * len(ranked):
         loose = ranked[:count]
@@ -178,7 +187,7 @@ def pack_customers(instance: CVRPInstance, customers: Sequence[int]) -> list[Rou
     return routes
 
 
-def load(instance: CVRPInstance, route: Route) -> int:
+def route_load(instance: CVRPInstance, route: Route) -> int:
     """Return the demand of a route."""
     return sum(instance.demands[customer] for customer in route)
 

@@ -1,0 +1,89 @@
+"""Signals during a solve: whenever one comes, plans are printed, and the process ends soon."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any
+
+from rhumbline.cli.process import INTERRUPTED, SIGNALS, raise_interrupt
+from rhumbline.kernels import background
+from rhumbline.kernels.numba.rollout import precompile
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+class SignalGate:
+    """Decides whether a signal raises at once, or is kept until it can be answered with plans.
+
+    The gate is open at first, while files are read: there is nothing to lose. `close` keeps
+    signals. `opened` lets them raise where the solve loop is called, which catches them; it asks
+    `raise_if_received` for one that came before. A second signal always raises.
+    """
+
+    def __init__(self) -> None:
+        self.received = list[int]()
+        self.before = dict[int, Any]()
+
+    def __enter__(self) -> "SignalGate":
+        self.before = {number: signal.getsignal(number) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def close(self) -> None:
+        """Keep signals from now on."""
+        set_handlers(self.keep)
+
+    @contextmanager
+    def opened(self) -> Generator[None, None, None]:
+        """Let signals raise during a block."""
+        set_handlers(raise_interrupt)
+        try:
+            yield
+        finally:
+            set_handlers(self.keep)
+
+    def keep(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal by writing it down."""
+        self.received.append(number)
+        if len(self.received) > 1:
+            raise KeyboardInterrupt
+
+    def raise_if_received(self) -> None:
+        """Raise what was kept."""
+        if self.received:
+            self.received.clear()
+            raise KeyboardInterrupt
+
+
+def set_handlers(handler: Handler) -> None:
+    """Make both signals call a function."""
+    for number in SIGNALS:
+        signal.signal(number, handler)
+
+
+@contextmanager
+def leave_compilers_behind() -> Generator[None, None, None]:
+    """After an interruption, end the process without waiting for a compiler in another thread.
+
+    An orderly end of Python would wait for it, or pull the compiler's memory from under it.
+    """
+    try:
+        yield
+    except SystemExit as end:
+        if end.code == INTERRUPTED and background.is_busy():
+            sys.stdout.flush()
+            sys.stderr.flush()
+            precompile.stop_compiling()
+            os._exit(INTERRUPTED)
+        raise
