@@ -1,6 +1,5 @@
 """Completion of partial solutions, and the scores of what may follow them."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from rhumbline.decoding import engines
 from rhumbline.decoding.engines import Engine
-from rhumbline.decoding.request import EngineName, Prefixes, RolloutRequest, Rollouts, go_on
+from rhumbline.decoding.request import NO_LIMIT, EngineName, Prefixes, RolloutRequest, Rollouts, TimeLimit
 from rhumbline.policies import Policy
 from rhumbline.problems import Problem
 
@@ -45,12 +44,12 @@ def complete(
     temperature: float = 0.0,
     samples: int = 0,
     engine: EngineName | Engine = "torch",
-    check: Callable[[], None] = go_on,
+    limit: TimeLimit = NO_LIMIT,
 ) -> Rollouts:
     """Complete partial solutions, greedily by default, and return them as R latents of one start.
 
     With `samples`, each group of `samples` consecutive prefixes draws the noise of an attempt of
-    its own. Without, all prefixes draw the noise of one attempt. `check` is that of a `RolloutRequest`.
+    its own. Without, all prefixes draw the noise of one attempt. `limit` is that of a `RolloutRequest`.
     """
     if isinstance(engine, str):
         ask = engines.make_ask(problem, policy, batch, memory, prefixes=True)
@@ -71,7 +70,7 @@ def complete(
         attempt,
         temperature,
         prefixes,
-        check=check,
+        limit=limit,
     )
     completed = engine.rollout(request)
     return completed.map(lambda x: x.flatten(1, 2)[:, None])

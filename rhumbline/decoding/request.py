@@ -24,6 +24,19 @@ def go_on() -> None:
 
 
 @dataclass(frozen=True)
+class TimeLimit:
+    """When rollouts have to end, whatever is lost with them."""
+
+    # Plain torch calls it before each step. It raises what ends the rollouts.
+    check: Callable[[], None] = go_on
+    # When a kernel of the CPU ends early, by `time.monotonic`; then `check` has to raise.
+    deadline: float | None = None
+
+
+NO_LIMIT = TimeLimit()
+
+
+@dataclass(frozen=True)
 class Rollouts(Record):
     """Complete solutions and their costs, for each instance, latent and start."""
 
@@ -54,8 +67,7 @@ class RolloutRequest:
     temperature: float
     prefixes: Prefixes | None = None  # if more than the first action of each rollout is imposed
     mark: float = 0.0  # store drawn actions of at least this probability as complements; 0: never
-    # Plain torch calls it before each step. It raises what ends the rollouts, such as a time limit.
-    check: Callable[[], None] = go_on
+    limit: TimeLimit = NO_LIMIT
 
     @property
     def host_seed(self) -> int:

@@ -30,6 +30,9 @@ class PacingTuning:
     # Plain torch is faster in large pieces. It can be stopped within one; all of it is then lost.
     max_torch_piece_share: float = 0.5
     max_torch_piece_seconds: float = 3.0
+    # A piece of more than this share of the time left is watched, which costs a tenth of a
+    # millisecond.
+    risky_share: float = 0.2
     # After the time limit, a single unit may end that much later.
     max_late_seconds: float = 0.1
 
@@ -120,6 +123,14 @@ class Pacer:
         elements = self.whole_tiles(rollouts) * self.elements_per_rollout
         if self.seconds_per_element * elements > seconds_left + TUNING.max_late_seconds:
             raise Spent
+
+    def is_risky(self, rollouts: int, seconds_left: float) -> bool:
+        """Return whether a piece may end after the time limit, should the machine get busier."""
+        if seconds_left == math.inf:
+            return False
+        elements = self.whole_tiles(rollouts) * self.elements_per_rollout
+        seconds = self.seconds_per_element * elements
+        return not seconds or seconds > TUNING.risky_share * seconds_left
 
     def prefixes_per_piece(self, units: int, samples: int) -> int:
         """Return how many prefixes make a piece: `units`, or more to fill a tile of the kernel.

@@ -18,6 +18,7 @@ from rhumbline.decoding import (
     EngineName,
     Prefixes,
     Rollouts,
+    TimeLimit,
     choose_engine,
     complete,
     log_prob,
@@ -378,6 +379,11 @@ class Task:
             return pacer.units_per_timed_piece(rollouts, seconds_left)
         return pacer.units_per_piece(rollouts, is_cuda)
 
+    def _time_limit(self, pacer: Pacer, rollouts: int) -> TimeLimit:
+        """Return what ends some rollouts at the deadline, if there is one."""
+        is_risky = pacer.is_risky(rollouts, self.account.seconds_left)
+        return TimeLimit(self.check_deadline, self.account.deadline if is_risky else None)
+
     # --- paying
 
     def _affordable(self, wanted: int, trajectories: int) -> int:
@@ -478,7 +484,7 @@ class Task:
             seed=self.seed,
             temperature=temperature,
             engine=self.engine_to_use(memory),
-            check=self.check_deadline,
+            limit=self._time_limit(self.pacer, latents.shape[1] * starts.shape[-1] * len(starts)),
         )
         if starts.ndim == 2:
             return roll(latents, starts, attempt=number)
@@ -520,7 +526,7 @@ class Task:
                 temperature=temperature,
                 attempt=attempt,
                 samples=each if temperature else 0,
-                check=self.check_deadline,
+                limit=self._time_limit(self.completion_pacer, repeated.length.numel()),
             )
 
         return complete_piece

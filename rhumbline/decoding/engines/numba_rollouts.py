@@ -18,18 +18,23 @@ def construct_numba(request: RolloutRequest) -> Rollouts:
     prefixes = request.prefixes
     threads = worker_threads()
     with numba_rollout.limit_torch_to_one_thread():
-        cost, actions = numba_rollout.run_rollouts(
-            numba_rollout.build_numba_tables(request.memory, request.latent_bias),
-            batch.xy,
-            request.starts,
-            batch.key,
-            request.host_seed,
-            request.attempt,
-            vehicles=vehicles_of(batch, request.memory),
-            temperature=request.temperature,
-            threads=threads,
-            given=None if prefixes is None else (prefixes.actions, prefixes.length),
-        )
+        try:
+            cost, actions = numba_rollout.run_rollouts(
+                numba_rollout.build_numba_tables(request.memory, request.latent_bias),
+                batch.xy,
+                request.starts,
+                batch.key,
+                request.host_seed,
+                request.attempt,
+                vehicles=vehicles_of(batch, request.memory),
+                temperature=request.temperature,
+                threads=threads,
+                given=None if prefixes is None else (prefixes.actions, prefixes.length),
+                deadline=request.limit.deadline,
+            )
+        except TimeoutError:
+            request.limit.check()
+            raise
         return reprice(request.problem, batch, cost, actions)
 
 
