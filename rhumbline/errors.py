@@ -95,6 +95,7 @@ def cut_middle(text: str, limit: int) -> str:
     half = (limit - len(ELLIPSIS)) // 2
     return text[:half] + ELLIPSIS + text[-half:]
 
+
 class RhumbError(Exception):
     """An error the user can fix; the message says what is wrong and where.
 

@@ -8,7 +8,14 @@ from torch import Tensor
 
 from rhumbline.decoding import engines
 from rhumbline.decoding.engines import Engine
-from rhumbline.decoding.request import NO_LIMIT, EngineName, Prefixes, RolloutRequest, Rollouts, TimeLimit
+from rhumbline.decoding.request import (
+    NO_LIMIT,
+    EngineName,
+    Prefixes,
+    RolloutRequest,
+    Rollouts,
+    TimeLimit,
+)
 from rhumbline.policies import Policy
 from rhumbline.problems import Problem
 
@@ -49,7 +56,8 @@ def complete(
     """Complete partial solutions, greedily by default, and return them as R latents of one start.
 
     With `samples`, each group of `samples` consecutive prefixes draws the noise of an attempt of
-    its own. Without, all prefixes draw the noise of one attempt. `limit` is that of a `RolloutRequest`.
+    its own. Without, all prefixes draw the noise of one attempt. `limit` is that of a
+    `RolloutRequest`.
     """
     if isinstance(engine, str):
         ask = engines.make_ask(problem, policy, batch, memory, prefixes=True)

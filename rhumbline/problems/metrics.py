@@ -121,7 +121,7 @@ def minimise_stress(
     weight = torch.from_numpy(np.where(off_diagonal, (least / bounded) ** 2, 0.0))
     solve = laplacian_solver(weight)
     wanted = weight * torch.from_numpy(distances)
-    min_distance = TUNING.min_distance_share * least
+    min_distance = float(TUNING.min_distance_share * least)
     points = torch.from_numpy(plane)
     for _ in range(min(TUNING.rounds, max(1, TUNING.round_elements // size**2))):
         current = pairwise_distances(points).clamp_(min=min_distance)
@@ -152,28 +152,36 @@ def pairwise_distances(points: Float[Tensor, "N 2"]) -> Float[Tensor, "N N"]:
 
 
 def classical_scaling(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
-    """Return points in the plane that resemble a distance matrix (Torgerson 1952).
-
-    Subspace iteration finds the two leading eigenvectors, nearly: `minimise_stress` starts there.
-    All eigenvectors of 1,000 nodes would take half a second.
-    """
+    """Return points in the plane that resemble a distance matrix (Torgerson 1952)."""
     squared = torch.from_numpy(distances**2)
-    centred = squared - squared.mean(0) - squared.mean(1)[:, None] + squared.mean()
-    gram = -0.5 * centred
-    size = len(distances)
-    rng = torch.Generator().manual_seed(0)
-    width = min(size, TUNING.subspace)
-    basis = torch.randn(size, width, generator=rng, dtype=torch.float64)
-    basis, _ = torch.linalg.qr(basis)
-    for _ in range(TUNING.subspace_rounds):
-        basis, _ = torch.linalg.qr(gram @ basis)
-    values, vectors = torch.linalg.eigh(basis.T @ gram @ basis)
+    column_means = squared.mean(0)
+    row_means = squared.mean(1)[:, None]
+    centred = squared - column_means - row_means + squared.mean()
+    values, vectors = leading_eigenvectors(-0.5 * centred)
     largest = values.argsort(descending=True)[:2]  # one city has one eigenvalue
-    deviations = values[largest].clamp(min=0.0).sqrt()
-    axes = (basis @ vectors)[:, largest] * deviations
-    plane = np.zeros((size, 2))
-    plane[:, : axes.shape[1]] = axes.numpy()
+    variances = values[largest].clamp(min=0.0)
+    axes = vectors[:, largest] * variances.sqrt()
+    count = axes.shape[1]
+    plane = np.zeros((len(distances), 2))
+    plane[:, :count] = axes.numpy()
     return plane
+
+
+def leading_eigenvectors(
+    matrix: Float[Tensor, "N N"],
+) -> tuple[Float[Tensor, "K"], Float[Tensor, "N K"]]:
+    """Return the eigenvalues and eigenvectors of largest size, nearly, by subspace iteration.
+
+    `minimise_stress` starts there. All eigenvectors of 1,000 nodes would take half a second.
+    """
+    size = len(matrix)
+    width = min(size, TUNING.subspace)
+    rng = torch.Generator().manual_seed(0)
+    basis = torch.randn(size, width, generator=rng, dtype=torch.float64)
+    for _ in range(TUNING.subspace_rounds):
+        basis, _ = torch.linalg.qr(matrix @ basis)
+    values, vectors = torch.linalg.eigh(basis.T @ matrix @ basis)
+    return values, basis @ vectors
 
 
 def scale_to_unit_square(plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.problems import Plan
-from rhumbline.search.pacing import Spent as Spent
+from rhumbline.search.pacing import Spent
 from rhumbline.search.plan_sets.diverse import DiverseSet
 
 

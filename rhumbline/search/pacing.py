@@ -119,7 +119,7 @@ class Pacer:
         return max(1, min(fitting, growing))
 
     def check_fit(self, rollouts: int, seconds_left: float) -> None:
-        """Raise `Spent` if that many rollouts would end too late, at the pace of the last piece."""
+        """Raise `Spent` if some rollouts would end too late, at the pace of the last piece."""
         elements = self.whole_tiles(rollouts) * self.elements_per_rollout
         if self.seconds_per_element * elements > seconds_left + TUNING.max_late_seconds:
             raise Spent

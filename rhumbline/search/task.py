@@ -363,7 +363,7 @@ class Task:
         pacer = self.scoring_pacer
         pacer.check_fit(1, seconds_left)
         units = pacer.units_within(1, seconds_left, PACING_TUNING.max_piece_seconds)
-        return min(self.max_scored_sequences, units)
+        return min(self.max_scored_sequences, float(units))
 
     def _units_per_piece(self, pacer: Pacer, rollouts: int) -> int:
         """Return how many units to process between two readings of the clock.

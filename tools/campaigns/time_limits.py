@@ -16,12 +16,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from rhumbline.kernels.threads import running_threads
 from tools.campaigns.record import CampaignResult
 
 ALLOWED_SHARE = 0.05
@@ -64,6 +65,7 @@ class Measured:
     used: float
     attempts: int
     trouble: str = ""
+    load: float = 0.0  # mean number of other threads that ran meanwhile, ours among them
 
     @property
     def excess(self) -> float:
@@ -221,7 +223,18 @@ def measure_problem(
         for search in serving:
             for path in paths:
                 for seconds in asked:
-                    yield worker.submit(measure, Case(path, seconds, search, then)).result()
+                    future = worker.submit(measure, Case(path, seconds, search, then))
+                    load = mean_load(future)
+                    yield replace(future.result(), load=load)
+
+
+def mean_load(future: Future[Measured]) -> float:
+    """Wait for a call; return how many threads of the machine ran meanwhile, on average."""
+    seen: list[int] = []
+    while not future.done():
+        wait([future], 0.05)
+        seen.append(running_threads() - 1)  # without this one
+    return sum(seen) / max(1, len(seen))
 
 
 def busy_default() -> int:
@@ -234,7 +247,8 @@ def run_table(options: argparse.Namespace, folder: Path) -> list[Measured]:
     generated = generated_files(folder, options.seed)
     files = choose_files(options.files, generated)
     measured: list[Measured] = []
-    print(f"{'file':<22} {'search':<16} {'asked':>6} {'used':>7} {'over':>7} {'attempts':>9}")
+    columns = f"{'file':<22} {'search':<16} {'asked':>6} {'used':>7} {'over':>7}"
+    print(f"{columns} {'attempts':>9} {'load':>5}")
     for paths in files.values():
         wanted = [path for path in paths if options.only in path]
         if not wanted:
@@ -253,7 +267,7 @@ def table_line(one: Measured) -> str:
     mark = f"  FAULT {one.trouble}" if one.fault else ""
     return (
         f"{Path(case.path).name:<22} {case.search or 'default':<16} {case.seconds:>6g} "
-        f"{one.used:>7.2f} {over:>+7.2f} {one.attempts:>9,}{mark}"
+        f"{one.used:>7.2f} {over:>+7.2f} {one.attempts:>9,} {one.load:>5.1f}{mark}"
     )
 
 
@@ -261,9 +275,10 @@ def summarise(measured: Sequence[Measured]) -> CampaignResult:
     """Return the faults, and how late the latest call was."""
     faults = tuple(one.fault for one in measured if one.fault)
     over = [one.used - one.case.seconds for one in measured]
-    figures = {
+    figures: dict[str, float | int | str] = {
         "latest end after the seconds, s": round(max(over, default=0.0), 2),
         "mean end after the seconds, s": round(sum(over) / max(1, len(over)), 3),
+        "mean of threads that ran": round(sum(one.load for one in measured) / len(over or [0]), 1),
     }
     return CampaignResult("time_limits", len(measured), faults, figures)
 
@@ -283,7 +298,9 @@ def run(seconds: float, seed: int) -> CampaignResult:
 
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--files", type=Path, help="folder with tsplib, cvrplib and jsplib")
     parser.add_argument("--seconds", type=float, nargs="+", default=list(ASKED))
     parser.add_argument("--busy", type=int, default=busy_default(), help="competing processes")
