@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rhumbline.decoding import EngineName
-from rhumbline.errors import InputError, MissedLimit
+from rhumbline.errors import Infeasible, InputError
 from rhumbline.files.plans import GivenPlan, plans_for
 from rhumbline.inputs import SolveInput, instances_from
 from rhumbline.pipeline import (
@@ -110,7 +110,7 @@ def solve(
     refines plans if there is a latent space and kernels for it, sampling that learns for job
     shops, and plain sampling for policies without a latent space. `augment=8` shares the attempts
     among the symmetries of the square (routing only). `vehicles` limits the fleet of CVRP,
-    whatever the files say; `MissedLimit` is raised at the end if no plan within the limit was
+    whatever the files say; `Infeasible` is raised at the end if no plan within the limit was
     found for some instance. Its `solutions` are all that were found.
 
     `then` names what continues for the rest of the seconds, half of them at least. "auto" is our
@@ -144,5 +144,5 @@ def solve(
     found = [solutions[place] for place in sorted(solutions)]
     unmet = [solution.unmet for solution in found if solution.unmet]
     if unmet:
-        raise MissedLimit("; ".join(unmet), found)
+        raise Infeasible("; ".join(unmet), found)
     return found

@@ -23,6 +23,7 @@ from torch import Tensor
 from rhumbline.domains import DOMAINS, find_policy_family
 from rhumbline.errors import CheckpointError, InputError
 from rhumbline.policies import Policy
+from rhumbline.registry import did_you_mean
 
 METADATA_KEY = "rhumbline"  # the entry of the safetensors metadata that holds our header
 
@@ -168,4 +169,5 @@ def find_checkpoint(policy: str | None, problem: str) -> Path:
         missing = f"no weights for {problem} come with this version"
         raise CheckpointError(f"{missing}; train some and give them by --policy")
     choices = ", ".join(known) or "(none shipped)"
-    raise CheckpointError(f"no checkpoint '{name}'; give a path or one of: {choices}")
+    guess = did_you_mean(str(name), known)
+    raise CheckpointError(f"no checkpoint '{name}'{guess}; give a path or one of: {choices}")

@@ -58,6 +58,8 @@ class FileFormats:
     # The plan in the numbers of a JSON result, and how to describe them in an error message.
     parse_plan: Callable[[Any, Any], Any] | None = None
     plan_form: str = "a list of whole numbers"
+    # What a JSON result says of a plan of an instance, besides its numbers.
+    plan_facts: Callable[[Any, Any], dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,9 @@ class Domain:
     # A cheap feasible plan of an instance, made on the host in a fraction of a second. It is the
     # result of a search that is interrupted, or out of time, before the network has found one.
     construct: Callable[[Any], Plan] | None = None
+    # How badly the positions that the policy sees reproduce the distances of an instance, from 0 to
+    # 1; None: positions are not made from distances.
+    plane_stress: Callable[[Any], float] | None = None
     recombines_routes: bool = False  # whether set partitioning can combine routes of several plans
     # Costs of a batch without the surcharges that guide the search; None: there are none.
     plain_cost: Callable[[Any, Any], Any] | None = None
@@ -155,6 +160,8 @@ class Domain:
     search: SearchDefaults = SearchDefaults()
     training: TrainingTraits = TrainingTraits()
     draw: str | None = None  # "module:function" that draws a plan
+    # Whether the plans of an instance differ in cost; if not, one attempt is enough. None: always.
+    plans_differ: Callable[[Any], bool] | None = None
 
     def require(self, part: str, what: str) -> Any:
         """Return an optional part, such as "plans"; refuse `what` for a problem without it."""
@@ -162,6 +169,10 @@ class Domain:
         if value is None:
             self.refuse(what)
         return value
+
+    def is_trivial(self, instance: Any) -> bool:
+        """Return whether all plans of an instance cost the same, so that nothing is searched."""
+        return self.plans_differ is not None and not self.plans_differ(instance)
 
     def refuse(self, what: str) -> NoReturn:
         """Raise: this problem does not support `what`."""

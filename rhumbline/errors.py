@@ -5,8 +5,7 @@ RhumbError
 │   └── CheckpointError   a checkpoint is missing, damaged or made for another problem  exit 3
 ├── MissingExtra      an optional dependency is not installed                           exit 4
 └── Infeasible        a plan failed verification, or none was found                     exit 5
-    ├── LimitExceeded     a plan is sound, but exceeds a limit such as the fleet         exit 5
-    └── MissedLimit       the same at the end of a solve, with all solutions             exit 5
+    └── LimitExceeded     a plan is sound, but exceeds a limit such as the fleet         exit 5
 """
 
 import sys
@@ -136,21 +135,20 @@ class MissingExtra(RhumbError):
 
 
 class Infeasible(RhumbError):
-    """A plan violates the constraints of its problem."""
+    """A plan violates the constraints of its problem.
+
+    `solutions` are what `solve` had found, if it raises this because some exceed a limit.
+    """
 
     exit_code = 5
+
+    def __init__(self, message: str = "", solutions: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.solutions = list(solutions)
 
 
 class LimitExceeded(Infeasible):
     """A plan is feasible, but exceeds a limit that the user set, such as the number of vehicles."""
-
-
-class MissedLimit(Infeasible):
-    """Some of the plans that a solve has found exceed a limit; `solutions` are all of them."""
-
-    def __init__(self, message: str, solutions: Sequence[Any]) -> None:
-        super().__init__(message)
-        self.solutions = list(solutions)
 
 
 @cache

@@ -11,7 +11,8 @@ from importlib.util import find_spec
 from typing import Any, Protocol, cast
 
 from rhumbline.domains import DOMAINS
-from rhumbline.errors import InputError, MissingExtra
+from rhumbline.errors import InputError, MissingExtra, shorten
+from rhumbline.registry import suggest_known
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def require_solver(name: str, problem: str) -> None:
     if not able:
         raise InputError(f"no solver improves plans of {problem}; leave the solver out")
     if name not in SOLVERS:
-        raise InputError(f"'{name}' is no solver; known: {', '.join(SOLVER_NAMES)}")
+        raise InputError(f"'{shorten(name)}' is no solver{suggest_known(name, SOLVER_NAMES)}")
     if name not in able:
         known = " and ".join(solved_problems(name))
         raise InputError(f"{name} solves {known}, not {problem}; use {' or '.join(able)}")

@@ -18,12 +18,19 @@ import torch
 from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
 from rhumbline.domains import DOMAINS, find_policy_family, plan_tools
-from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
+from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra, shorten
 from rhumbline.kernels.threads import SHARED_CORES
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
-from rhumbline.search.after_search import AfterSearch, Improvement, run_warm_up, solve_task
+from rhumbline.registry import suggest_known
+from rhumbline.search.after_search import (
+    AfterSearch,
+    Improvement,
+    is_far_from_planes,
+    run_warm_up,
+    solve_task,
+)
 from rhumbline.search.driver import Budget, Progress, collect_solutions
 from rhumbline.search.first_plans import first_solutions, latest_end
 from rhumbline.search.solution import Solution
@@ -34,6 +41,7 @@ from rhumbline.search.strategies import (
     possible_defaults,
     strategy_class,
 )
+from rhumbline.search.strategies.greedy_sampling import Greedy
 from rhumbline.search.strategy import (
     PlainStrategy,
     Strategy,
@@ -43,6 +51,7 @@ from rhumbline.search.strategy import (
 )
 from rhumbline.search.task import Task, make_task
 
+DEVICE_NAMES = ("auto", "cpu", "cuda")
 DEFAULT_SECONDS = 30.0
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=DEFAULT_SECONDS)
 
@@ -106,6 +115,7 @@ class GroupRun:
     strategy_name: str
     strategy: Strategy[Any]
     policy: LoadedPolicy
+    budget: Budget
     after: AfterSearch  # with the solver that runs here
 
 
@@ -237,10 +247,28 @@ def make_run(
         name = given if isinstance(given, str) else type(given).__name__
         chosen = strategy
     policy = policies[task.problem.solves]
-    after = request.after.settled(task.problem.name, request.budget, task.count)
+    after = request.after.adapted(task.domain, group.instances)
+    after = after.settled(task.problem.name, request.budget, task.count)
     if request.budget is DEFAULT_BUDGET:  # a user who names no time need not wait for all of it
         after = replace(after, max_solver_seconds=0.5 * DEFAULT_SECONDS)
-    return GroupRun(group.places, task, name, chosen, policy, after)
+    run = GroupRun(group.places, task, name, chosen, policy, request.budget, after)
+    return one_attempt(run) if is_trivial(group) else run
+
+
+def is_trivial(group: Group) -> bool:
+    """Return whether all plans of each instance cost the same, as for a single city."""
+    for instance in group.instances:
+        domain = DOMAINS.get(instance.problem)
+        if domain is None or not domain.is_trivial(instance):
+            return False
+    return True
+
+
+def one_attempt(run: GroupRun) -> GroupRun:
+    """Return the same run with one attempt and no phases after it, whatever the budget is."""
+    budget = Budget(attempts=1)
+    after = replace(run.after, polish=False, then=None)
+    return replace(run, strategy_name="greedy", strategy=Greedy(), budget=budget, after=after)
 
 
 def solve_runs(
@@ -274,12 +302,13 @@ def solve_run(
         after = replace(after, improved=listener.improved)
     listener.group_started(run)
     try:
+        note_distortion(run, listener)
         if request.warm_up:
-            warm_up_gpu(run, request.budget)
+            warm_up_gpu(run, run.budget)
         solutions, interrupted = solve_task(
             run.strategy,
             run.task,
-            request.budget,
+            run.budget,
             listener.progress,
             after,
             warm_starts_of(group, request),
@@ -291,7 +320,7 @@ def solve_run(
     try:
         listener.group_ended(run)
         if solutions and not interrupted:
-            note_early_end(run, solutions[0].attempts, request.budget, listener)
+            note_early_end(run, solutions[0].attempts, run.budget, listener)
     except KeyboardInterrupt:
         return replace(result, interrupted=True)
     return result
@@ -323,6 +352,15 @@ def warm_starts_of(group: Group, request: SolveRequest) -> list[Plan | None]:
     return plans if any(plans) else []
 
 
+def note_distortion(run: GroupRun, listener: Listener) -> None:
+    """Say so if the policy sees the instances at places that mislead it."""
+    if is_far_from_planes(run.task.domain, run.task.instances):
+        advice = "expect a large gap, or let local search work (--seconds, --then auto)"
+        if run.after.then:
+            advice = "local search does the work"
+        listener.note(f"distances are far from any plane: the network cannot help; {advice}")
+
+
 def note_early_end(run: GroupRun, attempts: int, budget: Budget, listener: Listener) -> None:
     """Say so if a strategy ended by itself, before its attempts were spent."""
     if run.strategy.finite and attempts != budget.attempts:
@@ -346,8 +384,10 @@ def budget_or_default(attempts: int | None, seconds: int | float | None) -> Budg
 
 def find_device(name: str) -> torch.device:
     """Return the device a user means; `auto` is a GPU if there is one."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device '{name}' is not known; use auto, cpu or cuda")
+    if name not in DEVICE_NAMES:
+        raise InputError(
+            f"device '{shorten(name)}' is not known{suggest_known(name, DEVICE_NAMES)}"
+        )
     if name == "cpu":
         return torch.device("cpu")
     has_gpu = torch.cuda.is_available()

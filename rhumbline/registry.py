@@ -9,7 +9,7 @@ and nothing is imported before it is used. An outside package adds a name by an 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -87,10 +87,7 @@ class Registry(Mapping[str, T], Generic[T]):
         `what` is the singular for the message, such as "strategy".
         """
         if name not in self:
-            known = ", ".join(self)
-            raise InputError(
-                f"{what} '{shorten(name)}' is not known{did_you_mean(name, self)}; known: {known}"
-            )
+            raise InputError(f"{what} '{shorten(name)}' is not known{suggest_known(name, self)}")
         return self[name]
 
     def working(self) -> Iterator[tuple[str, T]]:
@@ -109,8 +106,33 @@ def load_reference(reference: str) -> Any:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return " (did you mean 'x'?)" if a known name is close to `name`, and "" otherwise."""
+    """Return " (did you mean 'x'?)" if a known name is close to `name`, and "" otherwise.
+
+    Capitals make no difference: `--device CPU` is close to cpu.
+    """
     if len(name) > 100:  # the comparison takes quadratic time
         return ""
-    close = get_close_matches(name, known, n=1)
-    return f" (did you mean '{close[0]}'?)" if close else ""
+    typed = name.lower()
+    lowered = {other.lower(): other for other in known}
+    close = get_close_matches(typed, lowered, n=5)
+    if not close:
+        return ""
+    best = max(close, key=lambda other: similarity(other, typed))
+    return f" (did you mean '{shorten(lowered[best])}'?)"
+
+
+def similarity(known: str, typed: str) -> tuple[float, int]:
+    """Return how similar two names are: by common characters, then by those in the same place.
+
+    The places make tsp100 closer to tsp10 than tsp150.
+    """
+    common = SequenceMatcher(None, known, typed).ratio()
+    in_place = sum(one == other for one, other in zip(known, typed, strict=False))
+    return common, in_place
+
+
+def suggest_known(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: a close one, if any, and all known."""
+    names = list(known)
+    listed = shorten(", ".join(names), limit=400)
+    return f"{did_you_mean(name, names)}; known: {listed or 'none'}"

@@ -147,8 +147,9 @@ def _convert_value(hint: Any, value: Any, where: str) -> Any:
     if origin is Literal:
         choices = get_args(hint)
         if value not in choices:
+            guess = did_you_mean(value, map(str, choices)) if isinstance(value, str) else ""
             expected = ", ".join(map(repr, choices))
-            raise InputError(f"{where} is {shorten_repr(value)}; expected one of {expected}")
+            raise InputError(f"{where} is {shorten_repr(value)}{guess}; expected one of {expected}")
         return value
     if origin is tuple:
         return _convert_list(get_args(hint), value, where)

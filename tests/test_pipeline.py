@@ -1,5 +1,6 @@
 """The solve loop: what is refused, what a listener hears, and how a run ends."""
 
+import sys
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -218,6 +219,65 @@ def test_an_interruption_while_a_group_ends_keeps_its_result(policy) -> None:
 def interrupt(*_: object, **__: object) -> None:
     """Stand in for what Ctrl-C ends."""
     raise KeyboardInterrupt
+
+
+# --- what "auto" stands for
+
+
+@pytest.mark.parametrize(
+    ("then", "budget", "count", "solver"),
+    [
+        ("auto", Budget(seconds=1.0), 1, "ils"),
+        ("auto", Budget(attempts=5, seconds=1.0), 10, "ils"),
+        ("auto", Budget(seconds=1.0), 11, None),  # 0.045 s for each
+        ("auto", Budget(attempts=5), 1, None),
+        ("none", Budget(seconds=1.0), 1, None),
+        (None, Budget(seconds=1.0), 1, None),
+        ("lkh", Budget(seconds=1.0), 11, "lkh"),
+    ],
+)
+def test_auto_takes_our_local_search_where_it_can_help(
+    then: str | None, budget: Budget, count: int, solver: str | None
+) -> None:
+    """There have to be seconds, and enough for each instance; names are taken as they are."""
+    assert AfterSearch(then=then).settled("tsp", budget, count).then == solver
+
+
+def test_auto_needs_an_improver_that_is_installed(monkeypatch) -> None:
+    """A problem without one, other rules, and a broken package: all the time to the search."""
+    budget = Budget(seconds=9.0)
+    assert AfterSearch(then="auto").settled("knapsack", budget).then is None
+    assert AfterSearch(then="auto").settled("jssp-machines", budget).then is None
+    assert AfterSearch(then="auto").settled("jssp", budget).then == "tabu"
+    monkeypatch.setitem(sys.modules, "numba", None)  # importing it fails
+    assert AfterSearch(then="auto").settled("jssp", budget).then is None
+
+
+def test_the_default_budget_leaves_half_of_its_time_to_local_search(policy, monkeypatch) -> None:
+    """A user who names no time waits no longer for it, however early the search ends."""
+    seen: list[object] = []
+    monkeypatch.setattr(pipeline, "solve_task", lambda *given: seen.append(given) or ([], True))
+    for budget in (pipeline.DEFAULT_BUDGET, Budget(1600, 30.0)):
+        request = request_for(policy, budget=budget, after=AfterSearch(then="auto"))
+        list(solve_groups(instances_from(LARGE), request))
+    assert [given[4].max_solver_seconds for given in seen] == [15.0, float("inf")]
+
+
+def test_a_matrix_unlike_any_plane_is_left_to_local_search(policy) -> None:
+    """The note says so; the search has a twentieth of the time. Without local search it warns."""
+    upper = np.triu(np.random.default_rng(0).random((20, 20)), 1)
+    instances = instances_from(upper + upper.T)
+    recorder = Recorder()
+    after = AfterSearch(then="auto")
+    request = request_for(policy, budget=Budget(6, 0.2), after=after)
+    (result,) = solve_groups(instances, request, recorder)
+    assert (result.run.after.search_share, result.run.after.then) == (0.05, "ils")
+    words = "distances are far from any plane: the network cannot help; local search does the work"
+    assert words in recorder.heard
+    constructed = construct_tour(instances[0])
+    assert result.solutions[0].cost <= constructed.cost(instances[0])  # however late it is
+    list(solve_groups(instances, request_for(policy), recorder))
+    assert recorder.heard[-4].endswith("or let local search work (--seconds, --then auto)")
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,22 @@ from typing import Any
 import pytest
 
 from rhumbline.domain import Domain
-from rhumbline.domains import DOMAINS, domain_of, plan_tools
+from rhumbline.domains import DOMAINS, domain_of, find_policy_family, plan_tools
 from rhumbline.errors import InputError
-from rhumbline.problems import PROBLEMS
 from rhumbline.problems.jssp import JSSPMachines
 from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.driver import Budget
 
+POLICY_FAMILIES = [name for domain in DOMAINS.values() for name in domain.policies]
 
-@pytest.mark.parametrize("name", PROBLEMS)
+
+@pytest.mark.parametrize("name", POLICY_FAMILIES)
 def test_rules_belong_to_the_domain_of_what_they_solve(name: str) -> None:
     """Several rules of one problem share its domain."""
-    rules = PROBLEMS[name]
+    domain, family = find_policy_family(name)
+    rules = family.rules
+    assert rules.name == name
+    assert domain is DOMAINS[rules.solves]
     assert domain_of(rules) is DOMAINS[rules.solves]
 
 

@@ -129,7 +129,7 @@ class GapRow:
         return f"{self.gap:.{digits}f} ± {self.error:.{digits}f}"
 
     def caveats(self, size: int) -> list[str]:
-        """What keeps the row from being compared with rows of a GPU, today's weights and so many
+        """Return what distinguishes the row from one of a GPU, today's weights and all `size`
         instances.
         """
         found = ["CPU"] if self.where == "CPU" else []

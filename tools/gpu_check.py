@@ -75,10 +75,10 @@ def parity_checks() -> dict[str, Callable[[], None]]:
 def load_case(problem: str, size: Any) -> tuple[Any, Any, Any]:
     """Return rules, the shipped policy, and a batch of four random instances on the GPU."""
     from rhumbline import checkpoint
-    from rhumbline.problems import PROBLEMS
+    from rhumbline.domains import find_policy_family
 
     policy: Any = checkpoint.load(checkpoint.find_checkpoint(None, problem))
-    rules = PROBLEMS[problem]
+    rules = find_policy_family(problem)[1].rules
     batch = rules.sample(4, size, torch.Generator().manual_seed(1))
     return rules, policy.to(DEVICE), batch.to(DEVICE)
 

@@ -47,7 +47,7 @@ from rhumbline.kernels.triton.rollout import score_bounds
 from rhumbline.kernels.triton.rollout import tables as rollout_tables
 from rhumbline.kernels.triton.scoring import autograd as scoring
 from rhumbline.policies.jssp import JSSPPolicy
-from rhumbline.problems import PROBLEMS
+from rhumbline.problems.jssp import JSSP
 
 SHARED_BYTES = 232_448  # that one program may have of a processor's shared memory
 FEW_REGISTERS = (
@@ -260,7 +260,7 @@ def schedules(
     jobs: int, latents: int, *, temperature: float, mark: float, shape: tuple[int, int] | None
 ) -> None:
     """Rollouts of one job shop under each latent; no action of theirs is ever marked."""
-    problem, policy = PROBLEMS["jssp"], JSSPPolicy()
+    problem, policy = JSSP(), JSSPPolicy()
     batch = problem.sample(1, f"{jobs}x20", torch.Generator())
     with torch.no_grad():
         memory = policy.encode(batch)

@@ -116,7 +116,7 @@ static int guess(const Search *s, const int *segment, int size, int before, int 
     return longest;
 }
 
-/* The pair a move decides anew at one place of its segment: the first element now comes before the second. */
+/* The pair that a move reverses at one place of its segment: the first element now comes before the second. */
 static int64_t *decided(const Search *s, const int *segment, int size, int forward, int at, int undo) {
     int first = forward ? segment[at] : segment[0], second = forward ? segment[size - 1] : segment[at + 1];
     return undo ? s->until + second * s->count + first : s->until + first * s->count + second;
@@ -236,7 +236,7 @@ static int same(const int *a, const int *b, int count) {
     return apart < count;
 }
 
-/* Starts of the best schedule after so many iterations, or once `target` is reached; its makespan. */
+/* Starts of the best schedule after this number of iterations, or once `target` is reached; its makespan. */
 int tabu_search(
     const int *durations, const int *machines, int jobs, int width, int64_t iterations, int target, int seed, int *starts
 ) {

@@ -21,9 +21,8 @@ from harness import Harness, Work, describe_agreement, load_or_make_policy, make
 
 from rhumbline.decoding import complete, rollout
 from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
-from rhumbline.domains import domain_of
+from rhumbline.domains import DOMAINS, domain_of, find_policy_family
 from rhumbline.policies.attention.memory import ResidualLayer
-from rhumbline.problems import PROBLEMS
 
 SEED = 7
 SAMPLES = 16  # of each neighbourhood
@@ -44,7 +43,7 @@ class Workload:
     @property
     def problem(self) -> Any:
         """The problem of the policy."""
-        return PROBLEMS[self.policy.problem]
+        return find_policy_family(self.policy.problem)[1].rules
 
     @property
     def count(self) -> int:
@@ -55,7 +54,7 @@ class Workload:
 def make_workload(harness: Harness, given: argparse.Namespace) -> Workload:
     """Draw random instances, of 100 nodes or 10 x 10 operations if no size is given."""
     policy = load_or_make_policy(given.problem, harness.device, given.policy)
-    problem = PROBLEMS[policy.problem]
+    problem = find_policy_family(policy.problem)[1].rules
     size = given.size or str(problem.default_size)
     count = given.instances or (64 if harness.on_gpu else 1)
     rng = torch.Generator().manual_seed(SEED)
@@ -141,11 +140,16 @@ def time_completions(harness: Harness, load: Workload, neighbourhoods: int) -> N
     harness.compare(f"{load.title} x {neighbourhoods} x {SAMPLES}", works, count, "completions")
 
 
+def policy_families() -> list[str]:
+    """Return the names of all policy families."""
+    return sorted(name for domain in DOMAINS.values() for name in domain.policies)
+
+
 @torch.no_grad()
 def main() -> None:
     """Measure what the command line says."""
     parser = make_parser(__doc__)
-    parser.add_argument("--problem", default="tsp", choices=sorted(PROBLEMS))
+    parser.add_argument("--problem", default="tsp", choices=policy_families())
     parser.add_argument("--size", default=None, help="nodes, or jobs x machines [100 or 10x10]")
     parser.add_argument("--instances", type=int, default=None, help="[64 on a GPU, else 1]")
     parser.add_argument("--latents", type=int, default=16)

@@ -14,7 +14,7 @@ import torch
 from harness import Harness, Work, load_or_make_policy, make_parser
 
 from rhumbline.decoding import log_prob, rollout
-from rhumbline.problems import PROBLEMS
+from rhumbline.domains import find_policy_family
 
 SLICE = 32  # instances of plain torch at a time: masks and logits of all steps are gigabytes
 
@@ -33,7 +33,7 @@ class SampledPlans:
 def sample_plans(harness: Harness, name: str, size: int, shape: tuple[int, int]) -> SampledPlans:
     """Sample plans of random instances from as many starts."""
     count, plans = shape
-    problem = PROBLEMS[name]
+    problem = find_policy_family(name)[1].rules
     policy = load_or_make_policy(name, harness.device)
     batch = problem.sample(count, size, torch.Generator().manual_seed(1)).to(harness.device)
     latents = policy.space.centre((count, 1), harness.device)
@@ -46,7 +46,7 @@ def sample_plans(harness: Harness, name: str, size: int, shape: tuple[int, int])
 
 def compute_gradients(sampled: SampledPlans, engine: Any, instances: int, autocast: bool) -> None:
     """Score all plans and differentiate, a slice of the instances at a time."""
-    problem = PROBLEMS[sampled.policy.problem]
+    problem = find_policy_family(sampled.policy.problem)[1].rules
     device = sampled.latents.device.type
     for at in range(0, len(sampled.actions), instances):
         rows = slice(at, at + instances)

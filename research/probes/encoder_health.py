@@ -18,14 +18,14 @@ import torch
 
 from rhumbline import checkpoint
 from rhumbline.decoding import rollout
+from rhumbline.domains import find_policy_family
 from rhumbline.policies.attention.encoder import attention_ranges, limit_attention_ranges
 from rhumbline.policies.attention.pointer import RoutingPolicy
-from rhumbline.problems import PROBLEMS
 
 
 def greedy_cost(policy: RoutingPolicy) -> float:
     """Mean cost of greedy plans from all starts, at the centre of the latent space."""
-    problem = PROBLEMS[policy.problem]
+    problem = find_policy_family(policy.problem)[1].rules
     batch = problem.sample(300, 100, torch.Generator().manual_seed(4321))
     centre = policy.space.centre((300, 1), torch.device("cpu"))
     return (
@@ -46,7 +46,9 @@ def main() -> None:
             print(f"{path.name}: no routing policy")
             continue
         features = policy.features(
-            PROBLEMS[policy.problem].sample(16, 100, torch.Generator().manual_seed(1))
+            find_policy_family(policy.problem)[1].rules.sample(
+                16, 100, torch.Generator().manual_seed(1)
+            )
         )
         spreads = attention_ranges(policy.encoder, features)
         print(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rhumbline import checkpoint
 from rhumbline.decoding import rollout
-from rhumbline.problems import PROBLEMS
+from rhumbline.domains import find_policy_family
 
 SEED, STARTS = 4321, 50
 
@@ -27,7 +27,7 @@ SEED, STARTS = 4321, 50
 def greedy(policy: Any, batch: Any, growth: float) -> Tensor:
     """The best greedy plan of each instance."""
     policy.architecture = replace(policy.architecture, growth=growth)
-    problem = PROBLEMS[policy.problem]
+    problem = find_policy_family(policy.problem)[1].rules
     starts = problem.starts(batch)
     starts = starts[:, :: max(1, starts.shape[1] // STARTS)]
     centre = policy.space.centre((len(starts), 1), starts.device)
@@ -49,7 +49,7 @@ def main() -> None:
         policy = checkpoint.load(checkpoint.shipped_checkpoints()[name])
         for size in args.sizes:
             rng = torch.Generator().manual_seed(SEED + size)
-            batch = PROBLEMS[policy.problem].sample(args.count, size, rng)
+            batch = find_policy_family(policy.problem)[1].rules.sample(args.count, size, rng)
             first, *others = (greedy(policy, batch, power) for power in args.powers)
             row = f"{name} at {size}: {args.powers[0]:.2f} {first.mean():.4f}"
             for power, cost in zip(args.powers[1:], others, strict=True):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rhumbline import checkpoint
 from rhumbline.decoding import rollout
-from rhumbline.problems import PROBLEMS
+from rhumbline.domains import find_policy_family
 
 FITNESS = {
     "best": lambda cost: cost.amin(2),
@@ -37,7 +37,7 @@ def correlation(one: Tensor, other: Tensor) -> float:
 def measured(name: str, args: argparse.Namespace, device: torch.device) -> str:
     """The line of one policy."""
     policy = checkpoint.load(checkpoint.find_checkpoint(name, ""), device)
-    problem, rng = PROBLEMS[policy.problem], torch.Generator().manual_seed(77)
+    problem, rng = find_policy_family(policy.problem)[1].rules, torch.Generator().manual_seed(77)
     batch = problem.sample(args.instances, args.size, rng).to(device)
     latents = args.scale * policy.space.sample((args.instances, args.latents), rng).to(device)
     work = partial(

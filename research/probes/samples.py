@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rhumbline import checkpoint
 from rhumbline.decoding import rollout
-from rhumbline.problems import PROBLEMS
+from rhumbline.domains import find_policy_family
 
 SIZE, COUNT, SAMPLES, LOST = 100, 32, 8, 0.2
 SCORED, SCORED_STARTS, CERTAIN = 8, 24, (0.9, 0.98, 0.999)
@@ -66,7 +66,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for name in sys.argv[1:]:
         policy: Any = checkpoint.load(checkpoint.find_checkpoint(name, "tsp"))
-        problem = PROBLEMS[policy.problem]
+        problem = find_policy_family(policy.problem)[1].rules
         print(name)
         for temperature in (1.0, 0.0):
             quality(problem, policy, temperature)

@@ -32,6 +32,7 @@ from rhumbline.problems.cvrp.instance import LIMITS
 from rhumbline.problems.jssp import JSSPInstance
 from rhumbline.problems.jssp.dispatch_rules import dispatch
 from rhumbline.problems.tsp import TSPInstance
+from rhumbline.registry import suggest_known
 
 SolverActions = list[int]
 # LKH multiplies distances by 100 in 32 bits, and aborts the process above this limit.
@@ -107,10 +108,8 @@ class Baseline:
         where = f"method '{method}'"
         for name in sorted(settings):
             if name not in self.settings:
-                known = ", ".join(self.settings) or "none"
-                raise InputError(
-                    f"{where}: unknown setting '{name}' of {self.title}; known: {known}"
-                )
+                known = suggest_known(name, self.settings)
+                raise InputError(f"{where}: unknown setting '{name}' of {self.title}{known}")
         if attempts is not None:
             raise InputError(
                 f"{where}: {self.title} does not count attempts; give seconds or its settings"

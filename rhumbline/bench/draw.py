@@ -25,6 +25,7 @@ from rhumbline.problems.standard_sets import (
     tsp_set,
 )
 from rhumbline.problems.tsp import TSP, TSPInstance
+from rhumbline.registry import suggest_known
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,8 @@ def draw_jssp(spec: SetSpec) -> np.ndarray:
 def refuse_recipe(spec: SetSpec, known: list[str]) -> NoReturn:
     """Raise: there is no such recipe for the problem of a set."""
     raise InputError(
-        f"set '{spec.name}': no recipe '{spec.recipe}' for {spec.problem}; "
-        f"known: {', '.join(known)}"
+        f"set '{spec.name}': no recipe '{spec.recipe}' for {spec.problem}"
+        f"{suggest_known(spec.recipe, known)}"
     )
 
 

@@ -22,6 +22,7 @@ from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
 from rhumbline.files import read_many
 from rhumbline.formats.safe_io import read_bytes
+from rhumbline.registry import suggest_known
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ def load_set(
     """
     if spec.problem not in DOMAINS:
         raise InputError(
-            f"set '{spec.name}' is of problem '{spec.problem}', which this version does not solve "
-            f"(it solves {', '.join(DOMAINS)}); leave the set out, for example with --only"
+            f"set '{spec.name}' is of problem '{spec.problem}', which this version does not solve"
+            f"{suggest_known(spec.problem, DOMAINS)}; leave the set out, for example with --only"
         )
     if spec.files:
         instances, digest = read_instance_files(spec, folder, folders or {})

@@ -37,6 +37,7 @@ from rhumbline.pipeline import (
 )
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan
+from rhumbline.registry import suggest_known
 from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.driver import Budget, Progress, search
 from rhumbline.search.solution import Solution
@@ -122,8 +123,8 @@ def can_solve(method: Method, problem: str) -> bool:
     if method.solver == "policy":
         return True
     if method.solver not in BASELINES:
-        known = ", ".join(["policy", *BASELINES])
-        raise InputError(f"method '{method.name}': no solver '{method.solver}'; known: {known}")
+        known = suggest_known(method.solver, ["policy", *BASELINES])
+        raise InputError(f"method '{method.name}': no solver '{method.solver}'{known}")
     return problem in BASELINES[method.solver].solvers
 
 
@@ -194,8 +195,8 @@ def warm_up_baseline(solver: str, problem: str) -> None:
 def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "SearchRunner":
     """Make a search ready, with its policy."""
     if method.strategy not in STRATEGIES:
-        known = ", ".join(STRATEGIES)
-        raise InputError(f"method '{method.name}': no strategy '{method.strategy}'; known: {known}")
+        known = suggest_known(method.strategy, STRATEGIES)
+        raise InputError(f"method '{method.name}': no strategy '{method.strategy}'{known}")
     device = find_device(options.device)
     strategy_type = STRATEGIES[method.strategy]
     weights = method.policy.replace("{problem}", problem)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from rhumbline.errors import InputError, shorten, shorten_repr
 from rhumbline.formats.safe_io import LIMITS, error_reason, read_any_bytes, too_large
+from rhumbline.registry import did_you_mean
 
 Warn = Callable[[str], None]
 ResultKey = tuple[str, str, str, int]  # method, set, instance, seed
@@ -336,7 +337,8 @@ def parse_result(row: bytes) -> Result:
             raise ValueError(f"'{name}' is missing")
     for name in table:
         if name not in FIELDS.known:
-            raise ValueError(f"'{shorten(name)}' is unknown")
+            guess = did_you_mean(name, FIELDS.known)
+            raise ValueError(f"'{shorten(name)}' is unknown{guess}")
     for name, value in table.items():
         is_valid, expected = FIELD_CHECKS.get(name, TEXT_CHECK)
         if not is_valid(value):

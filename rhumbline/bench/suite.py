@@ -15,8 +15,9 @@ from typing import Any, TypeGuard, TypeVar
 from rhumbline.bench.results import is_finite_number
 from rhumbline.errors import InputError, shorten, shorten_repr
 from rhumbline.improvers import SOLVER_NAMES
+from rhumbline.registry import suggest_known
 from rhumbline.search.driver import Budget
-from rhumbline.toml_config import build_dataclass, did_you_mean, read_toml
+from rhumbline.toml_config import build_dataclass, read_toml
 
 T = TypeVar("T")
 
@@ -131,9 +132,8 @@ class Method:
         if not self.then:
             return
         if self.then not in SOLVER_NAMES:
-            guess = did_you_mean(self.then, SOLVER_NAMES)
-            known = ", ".join(SOLVER_NAMES)
-            raise self.error(f"then is '{shorten(self.then)}'{guess}; known: {known}")
+            known = suggest_known(self.then, SOLVER_NAMES)
+            raise self.error(f"then is '{shorten(self.then)}'{known}")
         if self.seconds is None:
             advice = "then takes the second half of the seconds, so give them"
             raise self.error(advice)
@@ -186,8 +186,7 @@ class Suite:
             if not any(fnmatch(name, pattern) for name in names):
                 raise InputError(
                     f"--only {shorten(pattern)}: no such set or method in suite "
-                    f"'{shorten(self.name)}'; "
-                    f"known: {shorten(', '.join(names), limit=200)}"
+                    f"'{shorten(self.name)}'{suggest_known(pattern, names)}"
                 )
         sets = tuple(spec for spec in self.sets if matches_any(spec.name, only))
         methods = tuple(method for method in self.methods if matches_any(method.name, only))
@@ -210,9 +209,8 @@ def parse_suite(tables: Mapping[str, Any], path: Path) -> Suite:
     known = ("name", "seeds", "set", "method")
     unknown = sorted(set(tables) - set(known))
     if unknown:
-        raise InputError(
-            f"{path}: unknown key '{shorten(unknown[0])}'; known here: {', '.join(known)}"
-        )
+        key = unknown[0]
+        raise InputError(f"{path}: unknown key '{shorten(key)}'{suggest_known(key, known)}")
     suite = Suite(
         name=str(tables.get("name", path.stem)),
         sets=parse_tables(SetSpec, tables, "set", path),
@@ -251,20 +249,23 @@ def refuse_unknown_sets(method: Method, known: Sequence[str], path: Path) -> Non
     Otherwise its rows or its published gaps would be missing without a word.
     """
     where = f"{path}: method '{shorten(method.name)}'"
-    listed = shorten(", ".join(known), limit=200)
     for pattern in method.sets.split() or [""]:
-        is_word = len(pattern) <= MAX_PATTERN  # `fnmatch` takes quadratic time
-        if not is_word or not any(fnmatch(name, pattern) for name in known):
-            raise InputError(
-                f"{where}: sets has '{shorten(pattern)}', which fits no set; known: {listed}"
-            )
+        if not fits_any(pattern, known):
+            found = f"sets has '{shorten(pattern)}', which fits no set"
+            listed = suggest_known(pattern, known)
+            raise InputError(f"{where}: {found}{listed}")
     for name in method.paper:
         if name not in known:
-            hint = did_you_mean(name, known)
-            raise InputError(
-                f"{where}: paper names the set '{shorten(name)}', which is not there{hint}; "
-                f"known: {listed}"
-            )
+            found = f"paper names the set '{shorten(name)}', which is not there"
+            listed = suggest_known(name, known)
+            raise InputError(f"{where}: {found}{listed}")
+
+
+def fits_any(pattern: str, names: Sequence[str]) -> bool:
+    """Return whether a pattern, which must not be very long, fits one of some names."""
+    if len(pattern) > MAX_PATTERN:  # `fnmatch` takes quadratic time
+        return False
+    return any(fnmatch(name, pattern) for name in names)
 
 
 def tables_of_kind(tables: Mapping[str, Any], kind: str, path: Path) -> list[Mapping[str, Any]]:

@@ -5,10 +5,11 @@ them.
 """
 
 import sys
+from contextlib import nullcontext
 from importlib.util import find_spec
 
 from rhumbline.cli.process import exit_on_error, install_signal_handlers, print_note
-from rhumbline.cli.signals import leave_compilers_behind
+from rhumbline.cli.signals import leave_at_once
 from rhumbline.errors import MissingExtra
 
 
@@ -25,7 +26,8 @@ def main() -> None:
 
         sys.exit(compare.run_compare(words[2:]))
     require_parser()
-    with leave_compilers_behind(), exit_on_error():
+    end_of_solve = leave_at_once() if words[:1] == ["solve"] else nullcontext()
+    with end_of_solve, exit_on_error():
         from rhumbline.cli.app import app
 
         app(prog_name="rhumb")

@@ -1,9 +1,15 @@
 """Options that several commands share. Importing this loads no torch, so that help is quick."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
 import typer
+
+from rhumbline.errors import shorten
+from rhumbline.registry import suggest_known
+
+Choice = TypeVar("Choice", bound=StrEnum)
 
 LARGEST_SEED = 2**63 - 1
 
@@ -14,6 +20,23 @@ def flag(name: str, words: str, **more: Any) -> Any:
     The empty metavar keeps the help from showing `<bool>` behind it, as if it took a value.
     """
     return typer.Option(name, help=words, metavar="", **more)
+
+
+def one_of(choices: type[StrEnum], words: str, *names: str) -> Any:
+    """Create an option that takes one of some names; a mistyped one is refused with a suggestion.
+
+    Typer's own message for an enumeration suggests nothing.
+    """
+    metavar = f"<{'|'.join(choices)}>"
+    parser = partial(parse_choice, choices)
+    return typer.Option(*names, help=words, metavar=metavar, parser=parser)
+
+
+def parse_choice(choices: type[Choice], name: str) -> Choice:
+    """Return the choice of a name that a user typed."""
+    if name not in list(choices):
+        raise typer.BadParameter(f"'{shorten(name)}' is not known{suggest_known(name, choices)}")
+    return choices(name)
 
 
 class DeviceChoice(StrEnum):
@@ -32,9 +55,9 @@ class EngineChoice(StrEnum):
     fused = "fused"
 
 
-Device = Annotated[DeviceChoice, typer.Option(help="auto is a GPU if there is one.")]
+Device = Annotated[DeviceChoice, one_of(DeviceChoice, "auto is a GPU if there is one.")]
 Engine = Annotated[
-    EngineChoice, typer.Option(help="fused is the quick one; on a CPU it needs numba.")
+    EngineChoice, one_of(EngineChoice, "fused is the quick one; on a CPU it needs numba.")
 ]
 Threads = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")

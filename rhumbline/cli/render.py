@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rhumbline.domains import DOMAINS
 from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.solution import CostChange, Solution
@@ -102,7 +103,15 @@ def result_json(solution: Solution, problem: str, facts: dict[str, Any]) -> str:
         "verified": True,  # the search has checked the plan, or it has raised an error
         "gap": solution.gap,
     }
+    found |= plan_facts(problem, solution.plan, solution.instance)
     return json.dumps(found | facts)
+
+
+def plan_facts(problem: str, plan: Any, instance: Any) -> dict[str, Any]:
+    """Return what the domain says of a plan besides its numbers, for JSON."""
+    domain = DOMAINS.get(problem)
+    describe = domain.files.plan_facts if domain else None
+    return describe(plan, instance) if describe else {}
 
 
 def after_search_facts(solution: Solution, after_search: AfterSearch) -> dict[str, Any]:
@@ -123,6 +132,7 @@ def after_search_facts(solution: Solution, after_search: AfterSearch) -> dict[st
                 "cost": found.cost,
                 "plan": found.plan.to_file_numbers(solution.instance),
                 "phase": found.phase,
+                **plan_facts(solution.instance.problem, found.plan, solution.instance),
             }
             for found in (solution, *solution.others)
         ]

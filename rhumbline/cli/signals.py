@@ -9,7 +9,6 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from rhumbline.cli.process import INTERRUPTED, SIGNALS, raise_interrupt
-from rhumbline.kernels import background
 from rhumbline.kernels.numba.rollout import precompile
 
 Handler = Callable[[int, FrameType | None], Any]
@@ -73,15 +72,16 @@ def set_handlers(handler: Handler) -> None:
 
 
 @contextmanager
-def leave_compilers_behind() -> Generator[None, None, None]:
-    """After an interruption, end the process without waiting for a compiler in another thread.
+def leave_at_once() -> Generator[None, None, None]:
+    """After an interruption, end the process as soon as its results are printed.
 
-    An orderly end of Python would wait for it, or pull the compiler's memory from under it.
+    An orderly end of Python takes half a second with torch, and waits for a compiler in another
+    thread, or pulls its memory from under it.
     """
     try:
         yield
     except SystemExit as end:
-        if end.code == INTERRUPTED and background.is_busy():
+        if end.code == INTERRUPTED:
             sys.stdout.flush()
             sys.stderr.flush()
             precompile.stop_compiling()

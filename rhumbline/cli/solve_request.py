@@ -9,9 +9,10 @@ from typing import TextIO
 
 import typer
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
 from rhumbline.improvers import SOLVER_NAMES
 from rhumbline.pipeline import WrongSettings, first_strategy_accepting
+from rhumbline.registry import suggest_known
 from rhumbline.search.after_search import Improvement
 from rhumbline.search.strategies import all_defaults, build_strategy, strategy_class
 
@@ -28,7 +29,7 @@ class FileOptions:
 def check_after_search(then: str, attempts: int | None, seconds: float | None) -> None:
     """Refuse what is wrong whatever is installed and whatever the files hold."""
     if then not in SOLVER_NAMES:
-        message = f"'{then}' is not known; known: {', '.join(SOLVER_NAMES)}"
+        message = f"'{shorten(then)}' is not known{suggest_known(then, SOLVER_NAMES)}"
         raise typer.BadParameter(message, param_hint="--then")
     if then not in ("auto", "none") and attempts is not None and seconds is None:
         message = "it takes the second half of the --seconds, so give them"

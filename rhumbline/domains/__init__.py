@@ -11,7 +11,7 @@ This module imports no torch, so that the command line can read its tables at on
 from typing import TYPE_CHECKING, Any
 
 from rhumbline.errors import InputError, shorten
-from rhumbline.registry import Registry
+from rhumbline.registry import Registry, suggest_known
 
 if TYPE_CHECKING:
     from rhumbline.domain import Domain, PlanTools, PolicyFamily
@@ -40,7 +40,7 @@ def find_policy_family(name: str) -> tuple["Domain", "PolicyFamily"]:
         if name in domain.policies:
             return domain, domain.policies[name]
         known += domain.policies
-    raise InputError(f"problem '{shorten(name)}' is not known; known: {', '.join(known)}")
+    raise InputError(f"problem '{shorten(name)}' is not known{suggest_known(name, known)}")
 
 
 def domain_of(rules: "Problem[Any, Any]") -> "Domain":

@@ -26,6 +26,12 @@ from rhumbline.problems.unit_square import rescale_route_lengths
 
 RULES = CVRP()
 
+
+def routes_differ(instance: CVRPInstance) -> bool:
+    """Return whether routes differ in length: a single customer has a single route."""
+    return instance.size > 2
+
+
 CVRP_DOMAIN = Domain(
     name="cvrp",
     instance=CVRPInstance,
@@ -43,6 +49,7 @@ CVRP_DOMAIN = Domain(
         read_plan=read_sol,
         parse_plan=parse_routes,
         plan_form="a list of lists of whole numbers",
+        plan_facts=Routes.route_facts,
     ),
     from_python=cvrp_from_python,
     weights="cvrp",
@@ -50,6 +57,7 @@ CVRP_DOMAIN = Domain(
     neighbourhoods=route_prefixes,
     recombines_routes=True,
     plain_cost=CVRPBatch.without_surcharge,
+    plane_stress=lambda instance: instance.plane_stress,
     construct=construct_routes,
     improver="ruin",
     search=SearchDefaults(
@@ -78,5 +86,6 @@ CVRP_DOMAIN = Domain(
         min_items=2,
         store="rhumbline.training.data.routing:RoutingStore",
     ),
+    plans_differ=routes_differ,
     draw="rhumbline.plots.routes:draw_routes",
 )

@@ -23,6 +23,17 @@ from rhumbline.problems.jssp.python_inputs import jssp_from_python
 
 RULES = JSSP()
 
+
+def makespans_differ(instance: JSSPInstance) -> bool:
+    """Return whether makespans differ.
+
+    They do not for a single job, nor if each job is one operation: then every machine works without
+    a pause, in any order.
+    """
+    jobs, longest, _ = instance.shape
+    return jobs > 1 and longest > 1
+
+
 JSSP_DOMAIN = Domain(
     name="jssp",
     instance=JSSPInstance,
@@ -59,5 +70,6 @@ JSSP_DOMAIN = Domain(
         learns_from_given_plans=False,
     ),
     training=TrainingTraits(is_grid=True, store="rhumbline.training.data.job_shop:JobShopStore"),
+    plans_differ=makespans_differ,
     draw="rhumbline.plots.gantt:draw_gantt",
 )

@@ -26,6 +26,12 @@ from rhumbline.problems.unit_square import rescale_lengths
 
 RULES = TSP()
 
+
+def tours_differ(instance: TSPInstance) -> bool:
+    """Return whether tours differ in length: up to three cities there is one, and its reverse."""
+    return instance.size > 3
+
+
 TSP_DOMAIN = Domain(
     name="tsp",
     instance=TSPInstance,
@@ -45,6 +51,7 @@ TSP_DOMAIN = Domain(
     weights="tsp",
     plans=PlanTools(tour_edges, encode_tour, tour_polisher, polish_kernel="tour moves"),
     neighbourhoods=tour_prefixes,
+    plane_stress=lambda instance: instance.plane_stress,
     construct=construct_tour,
     improver="ils",
     search=SearchDefaults(
@@ -71,5 +78,6 @@ TSP_DOMAIN = Domain(
         min_items=4,
         store="rhumbline.training.data.routing:RoutingStore",
     ),
+    plans_differ=tours_differ,
     draw="rhumbline.plots.tour:draw_tour",
 )

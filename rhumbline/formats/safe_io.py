@@ -6,11 +6,14 @@ Failures of the system become `InputError`s that name the path.
 import os
 import secrets
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from rhumbline.errors import InputError
+from rhumbline.registry import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def read_any_bytes(path: Path, max_bytes: int = LIMITS.max_bytes) -> bytes:
         with path.open("rb") as file:
             return read_sized(file, path, max_bytes)
     except FileNotFoundError as error:
-        message = "there is no such file; check the name and the folder"
+        message = f"there is no such file{suggest_file(path)}; check the name and the folder"
         raise InputError.at(path, None, message) from error
     except IsADirectoryError as error:
         message = "is a directory, expected a file; name a file in it"
@@ -137,3 +140,12 @@ def error_reason(error: Exception) -> str:
     """Return the system's words for an error without the path, which our message already names."""
     reason = error.strerror if isinstance(error, OSError) else None
     return reason or str(error)
+
+
+def suggest_file(path: Path) -> str:
+    """Return " (did you mean 'x'?)" if a file of nearly this name is in the folder, or ""."""
+    max_names = 1000  # of a folder with more, the first ones
+    with suppress(OSError):
+        names = [file.name for file in islice(path.parent.iterdir(), max_names)]
+        return did_you_mean(path.name, names)
+    return ""

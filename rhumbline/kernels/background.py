@@ -6,7 +6,6 @@ from threading import Thread, current_thread, main_thread
 from typing import TypeVar
 
 T = TypeVar("T")
-_threads: list[Thread] = []
 
 
 def run_in_background(work: Callable[[], T]) -> T:
@@ -25,14 +24,5 @@ def run_in_background(work: Callable[[], T]) -> T:
         except BaseException as error:
             future.set_exception(error)
 
-    thread = Thread(target=run, daemon=True)
-    thread.start()
-    _threads.append(thread)
-    result = future.result()
-    _threads.remove(thread)
-    return result
-
-
-def is_busy() -> bool:
-    """Return whether a thread is at work that was left behind."""
-    return any(thread.is_alive() for thread in _threads)
+    Thread(target=run, daemon=True).start()
+    return future.result()

@@ -60,6 +60,26 @@ def positions(instance: Any) -> Float[np.ndarray, "N 2"]:
     return np.asarray(xy, dtype=np.float64)
 
 
+def has_reconstructed_positions(instance: Any) -> bool:
+    """Return whether nodes are drawn where their distances suggest, for want of coordinates."""
+    return getattr(instance, "metric", "") == "EXPLICIT" and instance.xy is None
+
+
+def mark_reconstructed_positions(axes: "Axes", instance: Any) -> None:
+    """Say below the picture if its positions are not those of the file."""
+    if not has_reconstructed_positions(instance):
+        return
+    axes.text(
+        0.0,
+        -0.01,
+        "positions reconstructed from distances",
+        transform=axes.transAxes,
+        color=THEME.ink,
+        fontsize=9,
+        va="top",
+    )
+
+
 def plan_caption(instance: Any, plan: Plan) -> str:
     """Return the name of the instance, the cost of the plan, and its gap if that is known."""
     cost = plan.cost(instance)

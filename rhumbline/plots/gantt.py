@@ -1,4 +1,8 @@
-"""Gantt charts of schedules: a row for each machine, a colour for each job."""
+"""Gantt charts of schedules: a row for each machine, a colour for each job.
+
+Jobs and machines are numbered from 1, as in schedule files. The axis says so if the instance's
+file counts machines from 0.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,10 +27,14 @@ class GanttStyle:
     # Thinner bars, also those of operations that take no time, are ticks of their colour.
     min_bar_points: float = 1.5
     max_text_points: float = 8.5
-    # Smaller numbers are left out.
-    min_text_points: float = 4.0
+    # Smaller numbers cannot be read and are left out; the legend has the colours of the jobs.
+    min_text_points: float = 6.0
     # Width of a digit as a share of its font size
     digit_width: float = 0.62
+    # With more jobs, the colours of a legend could not be distinguished.
+    max_legend_jobs: int = 40
+    legend_columns: int = 20
+    legend_inches: float = 0.5  # below the axes, past the title of the time axis
 
 
 STYLE = GanttStyle()
@@ -60,6 +68,8 @@ def draw_gantt(
     write_numbers(axes, bars, colours, points_per_unit)
     axes.axvline(end, color=THEME.accent, linewidth=1.4, zorder=3)
     style_gantt_axes(axes, instance, end, title or plan_caption(instance, plan))
+    if instance.job_count <= STYLE.max_legend_jobs:
+        add_job_legend(axes, colours)
     return axes
 
 
@@ -153,25 +163,60 @@ def luminance(colour: Colour) -> float:
 def style_gantt_axes(axes: "Axes", instance: JSSPInstance, end: int, title: str) -> None:
     """Label the axes.
 
-    Machines have the numbers of the file, with the first on top. Time starts at 0. The makespan
-    stands above its line.
+    Machine 1 is on top. Time starts at 0. The makespan stands above its line.
     """
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     ink = THEME.ink
     rows = range(instance.machine_count)
-    axes.set_yticks(rows, [str(instance.first_machine + row) for row in rows])
+    axes.set_yticks(rows, [str(row + 1) for row in rows])
     axes.set_ylim(instance.machine_count - 0.4, -0.6)
     axes.set_xlim(0, max(end, 1) * 1.01)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     # Without powers of ten at the end of the axis
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axes.set_xlabel("time", color=ink)
+    axes.set_xlabel(time_title(instance), color=ink)
     axes.set_ylabel("machine", color=ink)
-    axes.tick_params(colors=ink, length=0, labelsize=8)
+    axes.tick_params(colors=ink, length=0, labelsize=STYLE.max_text_points)
     axes.grid(axis="x", color=ink, alpha=0.12, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_facecolor(THEME.paper)
     axes.spines[:].set_visible(False)
     axes.set_title(title, color=ink, fontsize=12, loc="left", pad=12, parse_math=False)
     axes.set_title(f"makespan {end:,}", color=THEME.accent, fontsize=10, loc="right", pad=12)
+
+
+def time_title(instance: JSSPInstance) -> str:
+    """Return the title of the time axis, which names the file's machine numbers if they differ."""
+    if instance.first_machine == 1:
+        return "time"
+    last = instance.machine_count
+    return f"time     (machines 1 to {last} are 0 to {last - 1} in the file)"
+
+
+def add_job_legend(axes: "Axes", colours: list[Colour]) -> None:
+    """Show the colour and the number of each job below the time axis.
+
+    Bars that are too thin for a number are read from it.
+    """
+    from matplotlib.patches import Patch
+    from matplotlib.transforms import ScaledTranslation
+
+    assert axes.figure is not None
+    below = ScaledTranslation(0, -STYLE.legend_inches, axes.figure.dpi_scale_trans)
+    jobs = [Patch(color=colour, label=str(job)) for job, colour in enumerate(colours, 1)]
+    axes.legend(
+        handles=jobs,
+        title="job",
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        bbox_transform=axes.transAxes + below,
+        ncols=min(len(jobs), STYLE.legend_columns),
+        fontsize=STYLE.max_text_points,
+        title_fontsize=STYLE.max_text_points,
+        borderaxespad=0.0,
+        labelcolor=THEME.ink,
+        handlelength=1.0,
+        columnspacing=1.0,
+        frameon=False,
+    )

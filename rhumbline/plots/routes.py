@@ -10,6 +10,7 @@ from rhumbline.plots.canvas import (
     THEME,
     Colour,
     line_width,
+    mark_reconstructed_positions,
     new_axes,
     plan_caption,
     positions,
@@ -47,6 +48,7 @@ def draw_routes(
     )
     caption = f"{plan_caption(instance, plan)}     {len(plan.routes)} vehicles"
     style_plan_axes(axes, title or caption)
+    mark_reconstructed_positions(axes, instance)
     return axes
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from rhumbline.plots.canvas import (
     THEME,
     line_width,
+    mark_reconstructed_positions,
     new_axes,
     plan_caption,
     positions,
@@ -43,4 +44,5 @@ def draw_tour(
         label="start",
     )
     style_plan_axes(axes, title or plan_caption(instance, tour))
+    mark_reconstructed_positions(axes, instance)
     return axes

@@ -27,10 +27,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rhumbline.problems.cvrp import CVRP
-from rhumbline.problems.jssp import JSSP, JSSPMachines
-from rhumbline.problems.tsp import TSP
-
 InstanceBatch = TypeVar("InstanceBatch")
 RolloutState = TypeVar("RolloutState")
 
@@ -187,11 +183,3 @@ class Problem(Protocol[InstanceBatch, RolloutState]):
     def decode(self, instance: Any, actions: Sequence[int]) -> Plan:
         """Return the plan of an action sequence, which may be padded."""
         ...
-
-
-PROBLEMS: dict[str, Problem[Any, Any]] = {
-    "tsp": TSP(),
-    "cvrp": CVRP(),
-    "jssp": JSSP(),
-    "jssp-machines": JSSPMachines(),
-}

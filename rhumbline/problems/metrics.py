@@ -151,6 +151,27 @@ def pairwise_distances(points: Float[Tensor, "N 2"]) -> Float[Tensor, "N N"]:
     return torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
 
 
+def relative_stress(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray, "N 2"]) -> float:
+    """Return how far points are from having some distances: 0 if they have them, 1 if none.
+
+    It is the square root of the weighted stress, as a share of what it is if all points coincide.
+    The points are scaled to fit best.
+    """
+    if not distances.any():
+        return 0.0
+    positive = distances[distances > 0]
+    least = np.quantile(positive, TUNING.short_quantile)
+    bounded = np.maximum(distances, max(least, TUNING.min_short_share * positive.max()))
+    weight = 1.0 / bounded**2  # as in `minimise_stress`; the diagonal has no error
+    current = euclidean_distances(plane)
+    agreement = (weight * distances * current).sum()
+    total = (weight * distances**2).sum() * (weight * current**2).sum()
+    if not total > 0:
+        return 1.0
+    explained = min(1.0, agreement**2 / total)
+    return float(np.sqrt(1.0 - explained))
+
+
 def classical_scaling(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
     """Return points in the plane that resemble a distance matrix (Torgerson 1952)."""
     squared = torch.from_numpy(distances**2)
@@ -244,3 +265,13 @@ class MetricInstance:
             x = longitude * np.cos(np.deg2rad(latitude.mean()))
             return np.stack([x, latitude], axis=1)
         return np.asarray(self.xy, dtype=np.float64)
+
+    @cached_property
+    def plane_stress(self) -> float:
+        """Return how badly positions in the plane reproduce a matrix, from 0 to 1.
+
+        Positions of a file are as they are: 0.
+        """
+        if self.metric != "EXPLICIT":
+            return 0.0
+        return relative_stress(self.distances, self.planar_xy)

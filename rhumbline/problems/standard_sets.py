@@ -7,7 +7,8 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
+from rhumbline.registry import suggest_known
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def jssp_set(name: str) -> Int[np.ndarray, "count 2 J M"]:
 def find_set(sets: dict[str, SetRecipe], name: str) -> SetRecipe:
     """Return the recipe of a set."""
     if name not in sets:
-        raise InputError(f"no standard set '{name}'; known: {', '.join(sets)}")
+        raise InputError(f"no standard set '{shorten(name)}'{suggest_known(name, sets)}")
     return sets[name]
 
 

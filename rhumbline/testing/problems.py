@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rhumbline.errors import InputError
+from rhumbline.errors import Infeasible, InputError, LimitExceeded
 from rhumbline.problems import Instance, Plan, Problem
 from rhumbline.record import PER_INSTANCE, Record
 from rhumbline.testing.contracts import (
@@ -32,12 +32,14 @@ def check_problem(
     *,
     sizes: Sequence[Any] = (1, 2, 3, 7),
     same_plan: Callable[[list[int]], object] | None = None,
+    construct: Callable[[Any], Plan] | None = None,
 ) -> None:
     """Check the rules of a problem, and a policy for it if one is given.
 
     `instances` are some of the problem, with few nodes. `sizes` are those of random instances.
     `same_plan` maps the actions of a plan to a value that all sequences of the plan share; without
-    it, sequences of one plan are only known by their equal costs. Raises `AssertionError` with the
+    it, sequences of one plan are only known by their equal costs. `construct` is that of the
+    domain, if it has one. Raises `AssertionError` with the
     contract that is broken.
     """
     check_traits(rules)
@@ -49,6 +51,8 @@ def check_problem(
         check_batch(rules, batch, group)
         walk = check_walk(rules, batch, rng)
         check_plans(rules, batch, group, walk)
+    if construct is not None:
+        check_construction(construct, instances)
     for size in sizes:
         check_samples(rules, size)
         batch = rules.sample(3, size, rng)
@@ -271,6 +275,21 @@ def check_plans(rules: Any, batch: Any, instances: Sequence[Any], walk: Walk) ->
                 f"cost times scale is the plan's own cost; it is {cost}, the plan's is {own}",
             )
             json.dumps(plan.to_file_numbers(instance))
+
+
+def check_construction(construct: Callable[[Any], Plan], instances: Sequence[Any]) -> None:
+    """Check that constructed plans are feasible, and the same each time."""
+    for instance in instances:
+        plan = construct(instance)
+        kind = type(plan).__name__
+        expect(isinstance(plan, Plan), f"construct returns a rhumbline.problems.Plan, not {kind}")
+        try:
+            plan.check(instance)
+        except LimitExceeded:  # a limit may be hard to meet; such a plan is reported as such
+            pass
+        except Infeasible as error:
+            expect(False, f"construct returns a feasible plan; this one is not: {error}")
+        expect(construct(instance) == plan, "construct returns the same plan each time")
 
 
 def check_views(

@@ -134,7 +134,7 @@ def test_budgets_of_seconds_are_those_of_all_instances(tables: Any) -> None:
 
 
 def test_tables_of_gaps_are_those_of_the_ledger(tmp_path: Path) -> None:
-    """Nobody edits them by hand: the script that makes them leaves the pages as they are."""
+    """They are not edited by hand: the script that makes them leaves the pages as they are."""
     names = {"readme": "README.md", "all": "research/notebooks/gaps.md", "search": "docs/search.md"}
     command = [sys.executable, str(ROOT / "tools" / "gap_tables.py")]
     for option, name in names.items():

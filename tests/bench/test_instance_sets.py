@@ -99,7 +99,7 @@ def test_a_missing_checksum_is_refused_and_shown(suite: Suite) -> None:
         ({"first": 5}, "first is 5, but there are only 4 instances"),
         (
             {"problem": "knapsack"},
-            "problem 'knapsack', which this version does not solve (it solves tsp, cvrp",
+            "problem 'knapsack', which this version does not solve; known: tsp, cvrp",
         ),
     ],
 )

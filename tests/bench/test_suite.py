@@ -65,7 +65,7 @@ def test_the_digest_is_of_what_matters(write: Write) -> None:
         (SET, r"expected at least one \[\[method\]\]"),
         (
             "device = 1\n" + SET + METHODS,
-            "unknown key 'device'; known here: name, seeds, set, method",
+            "unknown key 'device'; known: name, seeds, set, method",
         ),
         (
             SET + "colour = 1\n" + METHODS,

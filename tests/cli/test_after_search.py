@@ -272,6 +272,29 @@ def test_wrong_usage(solve: Run, square: Path) -> None:
         assert message in " ".join(done.stderr.replace("│", " ").split())
 
 
+def test_local_search_follows_by_default(solve: Run, tsp: Run) -> None:
+    """Where there are seconds, unless --then none was given; JSON says what ran."""
+    file = tsp("a", 12)
+    words = (file, "--search", "greedy", "--seconds", 0.4, "--json", "--quiet")
+    found = one(solve(*words))
+    assert (found["then"]["solver"], found["phase"]) == ("ils", "ils")
+    assert found["then"]["after"] == found["cost"] <= found["then"]["before"]
+    alone = one(solve(*words, "--then", "none"))
+    assert "then" not in alone
+    assert alone["cost"] >= found["cost"]
+    header = solve(file, "--search", "greedy", "--seconds", 0.4).stderr.splitlines()[0]
+    assert "   greedy, then ils   " in header
+
+
+def test_attempts_alone_are_the_search_of_the_policy(solve: Run, tsp: Run) -> None:
+    """There is no time to share: results are those of --then none, whatever the machine does."""
+    file = tsp("a", 20)
+    default, alone = (one(solve(file, "--json", *words)) for words in ((), ("--then", "none")))
+    for found in (default, alone):
+        del found["seconds"]
+    assert default == alone
+
+
 def test_what_is_missing(solve: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing package is exit code 4 with the command that installs it; a solver for other
     problems is exit code 3.

@@ -115,7 +115,7 @@ def test_reports_come_in_three_formats(rhumb: Run, suite: Path, tmp_path: Path, 
         (["report"], 2, "Missing argument"),
         (["report", "nowhere.jsonl"], 3, "nowhere.jsonl: cannot be read"),
         (["report", "empty.jsonl"], 3, "empty.jsonl: holds no results"),
-        (["report", "empty.jsonl", "--format", "pdf"], 2, "'pdf' is not one of"),
+        (["report", "empty.jsonl", "--format", "pdf"], 2, "'pdf' is not known"),
     ],
 )
 def test_bad_usage_is_one_message(

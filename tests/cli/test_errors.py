@@ -31,7 +31,7 @@ def never(*_: object, **__: object) -> None:
             ["x.tsp", "--search", "tabu"],
             "'tabu' is not known; known: cmaes, sampling, greedy, uniform",
         ),
-        (["x.tsp", "--device", "tpu"], "'tpu' is not one of"),
+        (["x.tsp", "--device", "tpu"], "'tpu' is not known"),
         (["x.tsp", "--set", "sigma"], "'sigma' is not FIELD=VALUE"),
         (["x.tsp", "--set", "sigma=1", "--set", "sigma=2"], "'sigma' is given twice: 1 and 2"),
         (

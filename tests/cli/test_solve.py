@@ -253,7 +253,7 @@ def test_the_default_budget_is_printed(rhumb: Run, policy: Path, square: Path) -
     done = rhumb("solve", square, "--policy", policy, "--search", "greedy", "--device", "cpu")
     expected = (
         "no budget given: up to 1,600 attempts and then local search, 30 seconds at most "
-        "(--attempts, --seconds)"
+        "(--attempts, --seconds, --then none)"
     )
     assert (done.exit_code, done.stderr.splitlines()[0]) == (0, expected)
     assert "   1 attempt   " in done.stdout

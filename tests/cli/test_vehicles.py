@@ -71,7 +71,11 @@ def test_a_limit_is_kept(
         "solve", file, "--policy", routing, "--attempts", 64, "--device", "cpu", "--json", *words
     )
     assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["cost"] == cost
+    found = json.loads(done.stdout)
+    assert found["cost"] == cost == sum(route["length"] for route in found["routes"])
+    assert [route["customers"] for route in found["routes"]] == found["plan"]
+    assert sum(route["load"] for route in found["routes"]) == 20
+    assert max(route["load"] for route in found["routes"]) <= found["capacity"] == 10
     limit = words[-1] if words else header[-1:]
     assert (f"   at most {limit} vehicles   " in done.stderr) == bool(limit)
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from rhumbline.decoding.engines import Ask, choose_engine, why_not_fused
-from rhumbline.problems import PROBLEMS
+from rhumbline.domains import DOMAINS
 from rhumbline.problems.tsp import TSP
 
 
@@ -15,7 +15,8 @@ class Knapsack(TSP):
     name = "knapsack"
 
 
-RULES = {**PROBLEMS, Knapsack.name: Knapsack()}
+families = [family for domain in DOMAINS.values() for family in domain.policies.values()]
+RULES = {rules.name: rules for rules in (*(family.rules for family in families), Knapsack())}
 
 
 def ask(problem: str, device: torch.device, nodes: int, shape: Any = None, **more: Any) -> Ask:

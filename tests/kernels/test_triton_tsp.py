@@ -10,11 +10,11 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from rhumbline import checkpoint, kernels, noise
 from rhumbline.decoding import BELOW_ONE, choose, engines, log_prob, rollout, unmark_actions
+from rhumbline.domains import find_policy_family
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels.triton.rollout import launch as triton_rollout
 from rhumbline.kernels.triton.rollout import tables as rollout_tables
 from rhumbline.policies.attention.encoder import Architecture
-from rhumbline.problems import PROBLEMS
 from rhumbline.problems.tsp import TSP, TSPBatch
 
 assert isinstance(triton_rollout.tsp_rollout_kernel, InterpretedFunction), (
@@ -364,7 +364,7 @@ def test_the_shipped_policies_are_bounded(name: str) -> None:
     Bounds by lengths of vectors would fail for one policy and then for the other.
     """
     policy = checkpoint.load(checkpoint.shipped_checkpoints()[name]).requires_grad_(False)
-    problem, rng = PROBLEMS[policy.problem], torch.Generator().manual_seed(1)
+    problem, rng = find_policy_family(policy.problem)[1].rules, torch.Generator().manual_seed(1)
     batch = problem.sample(4, 100, rng)
     memory = policy.encode(batch)
     tables = rollout_tables.build_triton_tables(

@@ -36,17 +36,33 @@ def test_jobs_have_different_colours() -> None:
     assert len(set(job_colours(100))) == 100
 
 
-def test_bars_carry_the_numbers_of_their_jobs() -> None:
-    """The numbers are in the middle of the bars.
+@pytest.mark.parametrize(
+    ("first", "title"), [(0, "time     (machines 1 to 2 are 0 to 1 in the file)"), (1, "time")]
+)
+def test_jobs_and_machines_count_from_1(first: int, title: str) -> None:
+    """The numbers of jobs are in the middle of the bars, those of machines on the axis.
 
-    Machines have the numbers of the file, with the first on top.
+    The axis names the file's own numbers if they differ. The first machine is on top.
     """
-    axes = draw_gantt(TWO, PLAN)
+    axes = draw_gantt(replace(TWO, first_machine=first), PLAN)
+    assert axes.get_xlabel() == title
     numbers = [(text.get_text(), *text.get_position()) for text in axes.texts]
     assert numbers == [("1", 1.5, 0), ("1", 5, 1), ("2", 2, 1), ("2", 4.5, 0)]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2"]
     bottom, top = axes.get_ylim()
     assert top < 0 < 1 < bottom
+
+
+def test_the_legend_has_the_colour_of_each_job() -> None:
+    """Numbers that bars have no room for are read from it; a hundred colours are too many."""
+    legend = draw_gantt(TWO, PLAN).get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["1", "2"]
+    found = [patch.get_facecolor()[:3] for patch in legend.get_patches()]
+    np.testing.assert_allclose(found, job_colours(2))
+    hundred = JSSPInstance("hundred", ((1,),) * 100, tuple((job,) for job in range(100)), 100)
+    plan = Schedule(((0,),) * 100)
+    assert draw_gantt(hundred, plan).get_legend() is None
 
 
 def test_the_makespan_is_marked_and_named() -> None:

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from rhumbline.domains import DOMAINS
-from rhumbline.errors import InputError, MissingExtra
+from rhumbline.errors import InputError, MissingExtra, note_once
 from rhumbline.plots import canvas, find_draw, save_plan
 from rhumbline.plots import tour as plots
 from rhumbline.problems.tsp import Tour, TSPInstance
@@ -58,6 +58,30 @@ def test_matrices_are_drawn_by_positions_or_embedding() -> None:
     )
     path = line(TSPInstance("m", "EXPLICIT", matrix=MATRIX))
     np.testing.assert_allclose(np.linalg.norm(np.diff(path, axis=0), axis=1), [5.0, 3.0, 4.0])
+
+
+@pytest.mark.parametrize(
+    ("instance", "reconstructed"),
+    [
+        (TSPInstance("m", "EXPLICIT", matrix=MATRIX), True),
+        (TSPInstance("m", "EXPLICIT", XY, MATRIX), False),
+        (TRIANGLE, False),
+    ],
+)
+def test_reconstructed_positions_are_said_to_be_so(
+    instance: TSPInstance,
+    reconstructed: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The picture and a note on stderr say that the file has no positions."""
+    note_once.cache_clear()
+    axes = plots.draw_tour(instance, TOUR)
+    texts = [text.get_text() for text in axes.texts]
+    assert texts == ["positions reconstructed from distances"] * reconstructed
+    save_plan(tmp_path / "a.png", instance, TOUR)
+    save_plan(tmp_path / "b.png", instance, TOUR)
+    assert capsys.readouterr().err.count("reconstructed from the distances") == reconstructed
 
 
 def test_maps_have_north_up() -> None:

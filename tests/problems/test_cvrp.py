@@ -58,6 +58,34 @@ def open_nodes(state: CVRPState) -> list[int]:
 # --- by hand
 
 
+def test_loads_and_lengths_of_routes_by_hand() -> None:
+    """Out to 1, on to 2 and back is 5 + 4 + 3; the others drive 26 and 10 for one customer each."""
+    plan = Routes(((1, 2), (3,), (4,)))
+    assert plan.loads(four()) == [7, 6, 4]
+    assert plan.lengths(four()) == pytest.approx([12.0, 26.0, 10.0])
+    assert plan.cost(four()) == pytest.approx(48.0)
+    rounded = four(metric="EUC_2D")
+    assert [type(length) for length in plan.lengths(rounded)] == [int] * 3
+    assert Routes(()).lengths(rounded) == Routes(()).loads(rounded) == []
+
+
+@pytest.mark.parametrize("metric", ["EXACT_2D", "EUC_2D", "CEIL_2D"])
+def test_loads_and_lengths_sum_to_demand_and_cost(metric: Any) -> None:
+    """Of random routes; whole numbers exactly."""
+    rng = np.random.default_rng(7)
+    demands = (0, *rng.integers(0, 9, 30).tolist())
+    instance = CVRPInstance("random", metric, demands, 100, xy=rng.random((31, 2)) * 1000)
+    cuts = np.sort(rng.choice(np.arange(1, 30), 6, replace=False))
+    parts = np.split(rng.permutation(np.arange(1, 31)), cuts)
+    plan = Routes(tuple(tuple(part.tolist()) for part in parts))
+    facts = plan.route_facts(instance)
+    assert [route["customers"] for route in facts["routes"]] == plan.to_file_numbers(instance)
+    assert sum(route["load"] for route in facts["routes"]) == sum(demands)
+    total = sum(route["length"] for route in facts["routes"])
+    exact = pytest.approx(plan.cost(instance), rel=1e-12)
+    assert total == (plan.cost(instance) if instance.has_integer_costs else exact)
+
+
 def test_routes_cost_what_the_hand_computes() -> None:
     """Two pairs cost 5 + 4 + 3 with load 7, and 13 + root of 74 + 5 with load 10.
 

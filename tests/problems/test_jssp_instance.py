@@ -45,7 +45,7 @@ def test_sizes_of_an_instance() -> None:
         (((0, 4), (0, 2)), "two: operation 2 of job 2 starts at 2, before the one before it ends"),
         (
             ((0, 3), (0, 4)),
-            "on machine 1 operation 2 of job 1 starts at 3, "
+            r"on machine 2 \(1 in the file\) operation 2 of job 1 starts at 3, "
             "when operation 1 of job 2 is there until 4",
         ),
         (((-1, 4), (0, 4)), "operation 1 of job 1 starts at -1, before time 0"),
@@ -60,8 +60,8 @@ def test_broken_schedules_are_refused_with_the_reason(starts: Any, reason: str) 
         Schedule(starts).check(TWO)
 
 
-def test_errors_name_machines_as_the_file_does() -> None:
-    """In a file that counts from 1, machine 1 of ours is called 2."""
+def test_errors_count_machines_from_1_as_jobs() -> None:
+    """In a file that counts from 1, its own number needs no mention."""
     with pytest.raises(Infeasible, match="on machine 2 operation"):
         Schedule(((0, 3), (0, 4))).check(replace(TWO, first_machine=1))
 
@@ -76,7 +76,7 @@ def test_an_operation_without_duration_may_touch_but_not_cut(moment: int, allowe
     if allowed:
         schedule.check(instance)
         return
-    with pytest.raises(Infeasible, match="on machine 0"):
+    with pytest.raises(Infeasible, match="on machine 1"):
         schedule.check(instance)
 
 

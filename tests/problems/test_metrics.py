@@ -9,6 +9,7 @@ from rhumbline.problems.metrics import (
     embed_in_plane,
     euclidean_distances,
     geo_radians,
+    relative_stress,
 )
 from rhumbline.problems.tsp import TSPInstance
 
@@ -142,3 +143,46 @@ def test_near_on_the_globe_is_near_in_the_plane() -> None:
         np.corrcoef(instance.distances[pairs], euclidean_distances(instance.planar_xy)[pairs])[0, 1]
         > 0.99
     )
+
+
+# --- the stress of reconstructed positions
+
+
+def test_the_stress_by_hand() -> None:
+    """Points on a line for three nodes that are 1 apart: distances 1, 1 and 2 instead.
+
+    Scaled to fit best, the cosine of (1, 1, 2) and (1, 1, 1) is 4 / sqrt(18): the stress is 1 / 3.
+    """
+    apart = np.ones((3, 3)) - np.eye(3)
+    line = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
+    assert relative_stress(apart, line) == pytest.approx(1 / 3)
+    assert relative_stress(apart, 7.0 * line) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+def test_points_of_a_plane_have_no_stress(scale: float) -> None:
+    """In any unit; distances that are given by positions have none either."""
+    xy = scale * cities(30)
+    matrix = euclidean_distances(xy)
+    assert relative_stress(matrix, 3.0 * xy + scale) < 1e-6
+    assert TSPInstance("m", "EXPLICIT", matrix=matrix).plane_stress < 0.01
+    assert TSPInstance("m", "ATT", xy=xy).plane_stress == 0.0
+
+
+def test_what_resembles_no_plane_has_much_stress() -> None:
+    """Independent distances, and a sparse network where all else is forbidden."""
+    rng = np.random.default_rng(0)
+    upper = np.triu(rng.random((60, 60)), 1)
+    independent = upper + upper.T
+    forbidden = np.where(independent < 0.1, independent, 10_000.0)
+    np.fill_diagonal(forbidden, 0.0)
+    assert TSPInstance("i", "EXPLICIT", matrix=independent).plane_stress > 0.6
+    assert TSPInstance("f", "EXPLICIT", matrix=forbidden).plane_stress > 0.9
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_few_nodes_have_no_stress(size: int) -> None:
+    """One distance fits into any plane; equal places have none."""
+    zeros = np.zeros((size, size))
+    assert TSPInstance("z", "EXPLICIT", matrix=zeros).plane_stress == 0.0
+    assert TSPInstance("o", "EXPLICIT", matrix=1.0 - np.eye(size)).plane_stress < 1e-6

@@ -9,14 +9,14 @@ import pytest
 import torch
 from problem_cases import CASES, SMALL, Case
 
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
-from rhumbline.problems import PROBLEMS
 from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.jssp import JSSP
 from rhumbline.problems.stepwise import StepwiseRules
-from rhumbline.problems.tsp import TSP, TSPState
+from rhumbline.problems.tsp import TSP, Tour, TSPState
 from rhumbline.testing import check_policy, check_problem
 
 
@@ -27,13 +27,20 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 def test_every_problem_is_checked() -> None:
     """No rules are left out."""
-    assert {case.rules.name for case in CASES} == set(PROBLEMS)
+    families = [name for domain in DOMAINS.values() for name in domain.policies]
+    assert {case.rules.name for case in CASES} == set(families)
 
 
 def test_rules(case: Case) -> None:
     """Random rollouts of any size keep all contracts."""
     instances = [*case.instances(), *case.instances(2, 4)]
-    check_problem(case.rules, instances, sizes=(1, 2, 3, 6, 7), same_plan=case.same_plan)
+    check_problem(
+        case.rules,
+        instances,
+        sizes=(1, 2, 3, 6, 7),
+        same_plan=case.same_plan,
+        construct=DOMAINS[case.rules.solves].construct,
+    )
 
 
 def test_views_of_routing_plans_differ() -> None:
@@ -192,6 +199,13 @@ def test_broken_rules_are_named(rules: Any, words: str) -> None:
     """Each broken contract is an error whose sentence states it."""
     with pytest.raises(AssertionError, match=words):
         check_problem(rules, CASES[0].instances())
+
+
+def test_a_broken_construction_is_named() -> None:
+    """A tour that visits one city twice is refused with the reason."""
+    words = "construct returns a feasible plan; this one is not: .* visits city 1 2 times"
+    with pytest.raises(AssertionError, match=words):
+        check_problem(TSP(), CASES[0].instances(), construct=lambda _: Tour((0, 0)))
 
 
 class Nosy(TSPPolicy):

@@ -14,9 +14,8 @@ from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.policies.tsp import TSPPolicy
-from rhumbline.problems import PROBLEMS
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
-from rhumbline.problems.jssp import jssp_from_arrays
+from rhumbline.problems.jssp import JSSP, jssp_from_arrays
 from rhumbline.problems.tsp import TSP
 from rhumbline.search.strategies import (
     STRATEGIES,
@@ -137,7 +136,7 @@ def test_single_rollouts_come_in_larger_steps() -> None:
     """An attempt on a JSSP is one schedule, so a step makes 256 of them instead of 16 attempts."""
     shop = jssp_from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
     tiny = JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=0)
-    task = make_task(PROBLEMS["jssp"], JSSPPolicy(tiny), [shop])
+    task = make_task(JSSP(), JSSPPolicy(tiny), [shop])
     strategy = Sampling()
     _, latents, rolled = strategy.step(task, strategy.init(task))
     assert latents.shape[1] == rolled.cost.shape[1] == 256
@@ -149,6 +148,6 @@ def test_settings_go_to_the_strategy_that_the_policy_gets() -> None:
     """Without a name, settings belong to the default strategy."""
     shop = jssp_from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
     tiny = JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=0)
-    task = make_task(PROBLEMS["jssp"], JSSPPolicy(tiny), [shop])
+    task = make_task(JSSP(), JSSPPolicy(tiny), [shop])
     expected = ("sampling", Sampling(temperature=0.5))
     assert choose_default(("temperature=0.5",), task) == expected

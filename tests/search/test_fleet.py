@@ -136,13 +136,16 @@ def test_rollouts_of_kernels_are_repriced() -> None:
 def test_a_fleet_that_packing_forbids_is_reported(policy: CVRPPolicy) -> None:
     """Two vehicles have room for 18 but not for 6, 6 and 6.
 
-    The error names plan, limit and attempts.
+    The error names plan, limit and attempts, and has the plans.
     """
     words = (
         "thirds: the plan needs 3 vehicles, 2 are allowed; 5 attempts found none within the limit"
     )
-    with pytest.raises(Infeasible, match=f"^{words}"):
+    with pytest.raises(Infeasible, match=f"^{words}") as missed:
         solve(THIRDS, policy=policy, strategy=Sampling(), attempts=5, vehicles=2)
+    (solution,) = missed.value.solutions
+    assert len(solution.plan.routes) == 3
+    assert solution.unmet == str(missed.value)
 
 
 def test_limits_that_make_no_sense_are_refused_before_any_search() -> None:

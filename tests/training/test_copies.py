@@ -8,8 +8,8 @@ import torch
 from small import small_config
 
 from rhumbline.decoding import Rollouts, log_prob, rollout
+from rhumbline.domains import find_policy_family
 from rhumbline.pipeline import load_policy
-from rhumbline.problems import PROBLEMS
 from rhumbline.problems.symmetry import is_mirrored
 from rhumbline.problems.tsp import TSP
 from rhumbline.training.config import Objective
@@ -251,13 +251,14 @@ def test_a_step_imitates_symmetric_targets(problem: str, trial: str) -> None:
     batch, latents, starts = trainer.sample()  # the same as the gradient was of
     assert torch.equal(starts[::4].repeat_interleave(4, 0), starts)
     assert len(batch.key) == len(latents) == 8
-    scores = log_prob(PROBLEMS[problem], trainer.policy, batch, targets.latents, targets.actions)
+    rules = find_policy_family(problem)[1].rules
+    scores = log_prob(rules, trainer.policy, batch, targets.latents, targets.actions)
     assert scores.isfinite().all()  # plans of a copy are feasible in all of them
     weight = targets.loss_weights(scores, objective.sharpness).view(8, -1, 3)[..., 2]
     assert (weight[taught_here] == -0.5).all()
     assert (weight[~taught_here] == 0).all()
     plans = targets.actions.view(8, -1, 3, targets.actions.shape[2])[:, :, 2]
-    cost = PROBLEMS[problem].cost(batch, plans.long())
+    cost = rules.cost(batch, plans.long())
     torch.testing.assert_close(
         targets.weight_or_cost.view(8, -1, 3)[..., 2][taught_here], cost[taught_here]
     )

@@ -14,11 +14,12 @@ from small import small_config
 
 from rhumbline.checkpoint import load_with_facts
 from rhumbline.cli.commands import train as verb
+from rhumbline.domains import find_policy_family
 from rhumbline.errors import InputError
 from rhumbline.files import read
 from rhumbline.formats.dataset import save_batch, save_dataset
-from rhumbline.problems import PROBLEMS
 from rhumbline.problems.metrics import scale_to_unit_square
+from rhumbline.problems.tsp import TSP
 from rhumbline.training.config import Optimiser, TrainConfig, Validation
 from rhumbline.training.data import routing
 from rhumbline.training.data.files import FileInstances, load_instances
@@ -53,7 +54,8 @@ def folder_of_sizes(folder: Path, sizes: list[int], seed: int = 0) -> list[str]:
 
 
 def dataset(path: Path, problem: str, count: int, size: int | str, seed: int = 0) -> list[str]:
-    save_batch(path, PROBLEMS[problem].sample(count, size, rng(seed)), {"made": "for a test"})
+    rules = find_policy_family(problem)[1].rules
+    save_batch(path, rules.sample(count, size, rng(seed)), {"made": "for a test"})
     return [str(path)]
 
 
@@ -62,7 +64,7 @@ def own(data: list[str], problem: str = "tsp", **validation: int) -> FileInstanc
     config = TrainConfig(
         problem=problem, size=size, data=tuple(data), validation=Validation(**validation)
     )
-    return FileInstances(config, PROBLEMS[problem], CPU)
+    return FileInstances(config, find_policy_family(problem)[1].rules, CPU)
 
 
 def distances(xy: torch.Tensor) -> torch.Tensor:
@@ -175,8 +177,8 @@ def test_draws_fill_the_square(tmp_path: Path) -> None:
 
 def test_larger_instances_lose_nodes(tmp_path: Path) -> None:
     """Of nine sizes eight are chosen; the instance of 26 cities keeps 25 random ones."""
-    found, _ = load_instances(folder_of_sizes(tmp_path, [9, 11, *range(20, 27)]), PROBLEMS["tsp"])
-    kept = RoutingStore(found, PROBLEMS["tsp"], CPU, with_matrices=False)
+    found, _ = load_instances(folder_of_sizes(tmp_path, [9, 11, *range(20, 27)]), TSP())
+    kept = RoutingStore(found, TSP(), CPU, with_matrices=False)
     assert kept.counts == {9: 1, 11: 1, 20: 1, 21: 1, 22: 1, 23: 1, 24: 1, 25: 2}
     assert kept.max_node_loss == pytest.approx(1 / 26)
     smaller, largest = kept.groups[25].xy
@@ -238,7 +240,7 @@ def test_explicit_distances(tmp_path: Path) -> None:
     assert not found.has_euclidean_cost
     order = torch.arange(7).expand(20, 1, 7)
     steps = found.distance[:, range(7), [1, 2, 3, 4, 5, 6, 0]].sum(1)
-    assert torch.allclose(PROBLEMS["tsp"].cost(found, order)[:, 0], steps)
+    assert torch.allclose(TSP().cost(found, order)[:, 0], steps)
     files = {
         tuple(sorted((d / d.max()).flatten().tolist()))
         for d in (read(p).distances for p in tmp_path.iterdir())
@@ -258,7 +260,7 @@ def test_distances_go_with_their_nodes(tmp_path: Path) -> None:
     for place, xy in enumerate(points_):
         whole = np.rint(10**6 * np.linalg.norm(xy[:, None] - xy[None], axis=2)).astype(int)
         write_matrix(tmp_path / f"m{place}.tsp", whole)
-    found, _ = load_instances([str(tmp_path)], PROBLEMS["tsp"])
+    found, _ = load_instances([str(tmp_path)], TSP())
     nodes = stack_padded(found, with_matrices=True)
     rows, order = (
         torch.arange(9),
@@ -362,7 +364,7 @@ def test_shops_by_shape(tmp_path: Path) -> None:
 )
 def test_training_on_files(tmp_path: Path, problem: str, size: int | str) -> None:
     """Training runs, validates on what is held out, and the checkpoint names the sizes."""
-    solves = PROBLEMS[problem].solves
+    solves = find_policy_family(problem)[1].rules.solves
     data = dataset(tmp_path / "d.safetensors", solves, 10, size)
     config = small_config("winner", problem=problem, size=size, data=tuple(data), updates=2)
     if problem == "jssp-machines":

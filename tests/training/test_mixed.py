@@ -11,7 +11,7 @@ from small import small_config
 
 from rhumbline.checkpoint import read_tensor_file
 from rhumbline.decoding import rollout
-from rhumbline.problems import PROBLEMS
+from rhumbline.domains import find_policy_family
 from rhumbline.training import parallel, recorded_step
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
 from rhumbline.training.loop import train
@@ -92,9 +92,10 @@ def test_without_variety_nothing_changes(problem: str) -> None:
     """Instances, latents and starts are the first numbers of the generator, in this order."""
     trainer = Trainer(small_config(problem=problem), CPU)
     rng = torch.Generator().manual_seed(0)
-    instances = PROBLEMS[problem].sample(4, 7, rng)
+    rules = find_policy_family(problem)[1].rules
+    instances = rules.sample(4, 7, rng)
     latents = trainer.policy.space.sample((4, 5), rng)
-    starts = PROBLEMS[problem].starts(instances).gather(1, torch.randint(7, (4, 3), generator=rng))
+    starts = rules.starts(instances).gather(1, torch.randint(7, (4, 3), generator=rng))
     batch, own, begun = trainer.sample()
     assert all(torch.equal(x, vars(batch)[n]) for n, x in vars(instances).items() if x is not None)
     assert torch.equal(own, latents)

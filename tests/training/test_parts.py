@@ -7,8 +7,8 @@ import torch
 from small import POLICY
 
 from rhumbline.decoding import Rollouts, log_prob, unmark_actions
+from rhumbline.domains import find_policy_family
 from rhumbline.errors import InputError
-from rhumbline.problems import PROBLEMS
 from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, TrainConfig
 from rhumbline.training.objectives.neighbourhoods import append_neighbourhoods, select_best_plans
@@ -103,7 +103,7 @@ def test_samples_of_a_neighbourhood_share_their_prefix(problem: str, objective: 
 def test_only_what_was_decided_is_scored(problem: str) -> None:
     """The score of a neighbourhood is the whole plan's score minus that of its prefix."""
     trainer, targets = gradient_targets(problem, OBJECTIVES["latents"])
-    rules = PROBLEMS[problem]
+    rules = find_policy_family(problem)[1].rules
     batch = rules.sample(4, SIZE, torch.Generator().manual_seed(0))
     actions, latents = targets.actions[:, -6:], targets.latents[:, -2:]
     if problem == "cvrp":

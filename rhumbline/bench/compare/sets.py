@@ -21,6 +21,7 @@ from rhumbline.errors import InputError
 from rhumbline.files import read_many
 from rhumbline.files.discovery import find_instance_files
 from rhumbline.formats.safe_io import read_bytes
+from rhumbline.registry import suggest_known
 
 REFERENCES = Path(__file__).parents[3] / "benchmarks" / "reference"  # of a clone
 
@@ -65,8 +66,8 @@ def load_sets(place: str, selection: SetSelection, warn: Warn) -> list[InstanceS
         return [load_test_set(place, selection)]
     if Path(place).exists() or any(sign in place for sign in "/*?["):
         return read_file_sets(place, selection, warn)
-    known = ", ".join(TEST_SETS)
-    raise InputError(f"{place}: no such file, and no test set; known: {known}")
+    known = suggest_known(place, TEST_SETS)
+    raise InputError(f"{place}: no such file, and no test set{known}")
 
 
 def load_test_set(name: str, selection: SetSelection) -> InstanceSet:

@@ -8,6 +8,7 @@ import typer
 
 from rhumbline.cli.options import Device, DeviceChoice, Engine, EngineChoice, Threads, flag
 from rhumbline.cli.process import defer_signals, run_command
+from rhumbline.registry import did_you_mean
 
 PANEL = "With the word reference"  # of the help: options for references only
 
@@ -108,7 +109,8 @@ def bench_command(
     """
     makes_references = words[0] == "reference"
     if len(words) != 1 + makes_references:
-        message = f"expected one suite, got {' '.join(words)}"
+        guess = did_you_mean(words[0], ("reference", "compare"))
+        message = f"expected one suite, got {' '.join(words)[:100]}{guess}"
         raise typer.BadParameter(message, param_hint="SUITE")
     if makes_references:
         for_suites = {

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rhumbline.cli.arguments import SuggestingParser
 from rhumbline.cli.process import (
     INTERRUPTED,
     defer_signals,
@@ -47,10 +48,10 @@ def run_compare(words: Sequence[str]) -> int:
     return run_command(partial(compare_methods, make_parser().parse_args(words)))
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> SuggestingParser:
     """Return the parser of the command's options."""
     as_written = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
+    parser = SuggestingParser(
         "rhumb bench compare",
         description=DESCRIPTION,
         epilog=EXAMPLES,
@@ -58,8 +59,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_set_options(parser)
     add_method_options(parser)
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--engine", choices=("auto", "torch", "fused"), default="auto")
+    parser.add_choice("--device", ("auto", "cpu", "cuda"))
+    parser.add_choice("--engine", ("auto", "torch", "fused"))
     parser.add_argument(
         "--threads", type=positive_integer, metavar="N", help="on a CPU [all cores]"
     )

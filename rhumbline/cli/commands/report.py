@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from rhumbline.cli.options import one_of
 from rhumbline.cli.process import defer_signals, run_command
 
 
@@ -21,7 +22,7 @@ def report_command(
     results: Annotated[
         list[Path], typer.Argument(metavar="RESULTS", help="Files that `rhumb bench` wrote.")
     ],
-    kind: Annotated[Format, typer.Option("--format", help="Of the tables.")] = Format.md,
+    kind: Annotated[Format, one_of(Format, "Of the tables.", "--format")] = Format.md,
     plots: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Draw figures into this folder.")
     ] = None,

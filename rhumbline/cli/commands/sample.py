@@ -11,7 +11,8 @@ from rhumbline.cli.options import LARGEST_SEED, flag
 from rhumbline.cli.output_files import prepare_folder
 from rhumbline.cli.process import defer_signals, print_result, run_command
 from rhumbline.domains import DOMAINS
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
+from rhumbline.registry import suggest_known
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,7 +92,8 @@ def write_samples(request: SampleRequest, out: Path, force: bool) -> None:
         import torch
 
     if request.problem not in DOMAINS:
-        message = f"'{request.problem}' is not known; known: {', '.join(DOMAINS)}"
+        name = request.problem
+        message = f"'{shorten(name)}' is not known{suggest_known(name, DOMAINS)}"
         raise typer.BadParameter(message, param_hint="PROBLEM")
     domain = DOMAINS[request.problem]
     dataset = domain.files.dataset or domain.refuse("a dataset")

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rhumbline.cli.arguments import SuggestingParser
 from rhumbline.cli.output_files import prepare_folder
 from rhumbline.cli.process import (
     INTERRUPTED,
@@ -57,9 +58,9 @@ def run_train(words: Sequence[str]) -> int:
     return run_command(partial(run_training, options), prefix)
 
 
-def train_parser() -> argparse.ArgumentParser:
+def train_parser() -> SuggestingParser:
     """Return the parser of the options of `train`."""
-    parser = argparse.ArgumentParser(
+    parser = SuggestingParser(
         "rhumb train",
         description=DESCRIPTION,
         epilog=EXAMPLES,
@@ -82,12 +83,7 @@ def train_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where to write [--resume, else runs/<recipe>]"
     )
-    parser.add_argument(
-        "--device",
-        choices=("auto", "cpu", "cuda"),
-        default="auto",
-        help="[auto: a GPU if there is one]",
-    )
+    parser.add_choice("--device", ("auto", "cpu", "cuda"), "[auto: a GPU if there is one]")
     parser.add_argument(
         "--set",
         action="append",

@@ -15,8 +15,8 @@ from rhumbline.decoding.engines.base import Engine as Engine
 from rhumbline.decoding.engines.base import NotedReason as NotedReason
 from rhumbline.decoding.engines.base import has_layer as has_layer
 from rhumbline.decoding.engines.base import make_ask as make_ask
-from rhumbline.errors import MissingExtra, note_once
-from rhumbline.registry import Registry
+from rhumbline.errors import InputError, MissingExtra, note_once, shorten
+from rhumbline.registry import Registry, suggest_known
 
 # In order of preference. Fused engines of outside packages are tried after ours, then torch; an
 # outside engine that is not fused is chosen by name only.
@@ -42,7 +42,10 @@ def choose_engine(wanted: str, ask: Ask) -> Engine:
         return ENGINES["torch"]
     if wanted in ("auto", "fused"):
         return choose_fused(replace(ask, by_name=wanted == "fused"))
-    engine = ENGINES.find(wanted, "engine")
+    if wanted not in ENGINES:
+        known = suggest_known(wanted, ("auto", "fused", *ENGINES))
+        raise InputError(f"engine '{shorten(wanted)}' is not known{known}")
+    engine = ENGINES[wanted]
     require_engine(engine.why_not(replace(ask, by_name=True)))
     return engine
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from rhumbline.problems.cvrp.instance import CVRPInstance, Routes
+from rhumbline.problems.cvrp.instance import CVRPInstance, Routes, route_load
 from rhumbline.problems.tsp.construct import nearest_neighbour_order
 
 
@@ -185,11 +185,6 @@ def pack_customers(instance: CVRPInstance, customers: Sequence[int]) -> list[Rou
         routes[number].append(customer)
         room[number] -= demands[customer]
     return routes
-
-
-def route_load(instance: CVRPInstance, route: Route) -> int:
-    """Return the demand of a route."""
-    return sum(instance.demands[customer] for customer in route)
 
 
 def shorten_route(instance: CVRPInstance, route: Route) -> Route:

@@ -109,7 +109,7 @@ class Routes:
         """
         name = shorten(instance.name)
         for number, route in enumerate(self.routes, start=1):
-            load = sum(instance.demands[customer] for customer in route)
+            load = route_load(instance, route)
             if load > instance.capacity:
                 found = f"route {number} carries {load}"
                 limit = f"the capacity is {instance.capacity}"
@@ -129,15 +129,47 @@ class Routes:
         walk = [0]
         for route in self.routes:
             walk += [*route, 0]
-        nodes = np.asarray(walk)
-        here = nodes[:-1]
-        there = nodes[1:]
-        total = float(instance.distances[here, there].sum())
-        return round(total) if instance.has_integer_costs else total
+        return walk_length(instance, walk)
+
+    def loads(self, instance: CVRPInstance) -> list[int]:
+        """Return the demand that each route carries."""
+        return [route_load(instance, route) for route in self.routes]
+
+    def lengths(self, instance: CVRPInstance) -> list[int | float]:
+        """Return the length of each route; their sum is the cost."""
+        return [walk_length(instance, [0, *route, 0]) for route in self.routes]
+
+    def route_facts(self, instance: CVRPInstance) -> dict[str, Any]:
+        """Return the capacity, and the customers, load and length of each route, for JSON."""
+        loads = self.loads(instance)
+        lengths = self.lengths(instance)
+        routes: list[dict[str, Any]] = []
+        for number, customers in enumerate(self.routes):
+            route = {
+                "customers": list(customers),
+                "load": loads[number],
+                "length": lengths[number],
+            }
+            routes.append(route)
+        return {"capacity": instance.capacity, "routes": routes}
 
     def to_file_numbers(self, instance: CVRPInstance) -> list[list[int]]:
         """Return the routes in the numbers of a solution file."""
         return [list(route) for route in self.routes]
+
+
+def route_load(instance: CVRPInstance, route: Sequence[int]) -> int:
+    """Return the demand of the customers of a route."""
+    return sum(instance.demands[customer] for customer in route)
+
+
+def walk_length(instance: CVRPInstance, walk: Sequence[int]) -> int | float:
+    """Return the length of a walk over nodes; an int where costs are whole numbers."""
+    nodes = np.asarray(walk)
+    here = nodes[:-1]
+    there = nodes[1:]
+    total = float(instance.distances[here, there].sum())
+    return round(total) if instance.has_integer_costs else total
 
 
 def cvrp_from_arrays(

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
+from rhumbline.registry import suggest_known
 
 Points = Float[np.ndarray, "N 2"]
 # Which points an operator takes, and where each would go.
@@ -174,7 +175,7 @@ def mutate(points: Points, operator: str, power: float, rng: np.random.Generator
 def check_mutation(points: np.ndarray, operator: str, power: float) -> None:
     """Raise unless the operator exists, the power is a probability and the points fit."""
     if operator not in OPERATORS:
-        raise InputError(f"no mutation '{operator}'; known: {', '.join(OPERATORS)}")
+        raise InputError(f"no mutation '{shorten(operator)}'{suggest_known(operator, OPERATORS)}")
     if not 0.0 <= power <= 1.0:
         expected = "expected 0 to 1: the probability of each point"
         raise InputError(f"the power of a mutation is {power}, {expected}")

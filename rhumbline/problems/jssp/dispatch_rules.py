@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
 from rhumbline.problems.jssp.instance import JSSPInstance, Schedule
+from rhumbline.registry import suggest_known
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,11 @@ def dispatch(
     instance: JSSPInstance, rule: str = "mwkr", kind: str = "non-delay", seed: int = 0
 ) -> Schedule:
     """Return the verified schedule of a rule; only 'random' depends on the seed."""
-    if rule not in RULES or kind not in SCHEDULE_KINDS:
-        rules = ", ".join(RULES)
-        kinds = ", ".join(SCHEDULE_KINDS)
-        found = f"there is no rule '{rule}' for '{kind}' schedules"
-        raise InputError(f"{found}; known: rules {rules}; kinds {kinds}")
+    if rule not in RULES:
+        raise InputError(f"there is no rule '{shorten(rule)}'{suggest_known(rule, RULES)}")
+    if kind not in SCHEDULE_KINDS:
+        known = suggest_known(kind, SCHEDULE_KINDS)
+        raise InputError(f"there is no kind of schedules '{shorten(kind)}'{known}")
     rng = np.random.default_rng(seed)
     operations = simulate_rule(instance, RULES[rule], SCHEDULE_KINDS[kind], rng)
     starts = [[0] * len(row) for row in instance.durations]

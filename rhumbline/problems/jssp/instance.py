@@ -149,6 +149,11 @@ class JSSPInstance:
         """Return the name of an operation for users, counted from 1."""
         return f"operation {operation.step + 1} of job {operation.job + 1}"
 
+    def describe_machine(self, machine: int) -> str:
+        """Return the name of a machine for users, counted from 1 as jobs are."""
+        number = f"machine {machine + 1}"
+        return number if self.first_machine else f"{number} ({machine} in the file)"
+
     @cached_property
     def lower_bound(self) -> int:
         """Return a lower bound on the makespan.
@@ -234,10 +239,9 @@ class Schedule:
                 _, end, first = before
                 start, _, second = after
                 if start < end:
-                    number = machine + instance.first_machine
                     late = instance.describe(second)
                     early = instance.describe(first)
-                    found = f"on machine {number} {late} starts at {start}"
+                    found = f"on {instance.describe_machine(machine)} {late} starts at {start}"
                     busy = f"when {early} is there until {end}"
                     raise Infeasible(f"{shorten(instance.name)}: {found}, {busy}")
 
