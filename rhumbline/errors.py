@@ -95,6 +95,15 @@ def cut_middle(text: str, limit: int) -> str:
     return text[:half] + ELLIPSIS + text[-half:]
 
 
+def explain_parse_error(error: Exception) -> str:
+    """Return what is wrong with a text that is no JSON or TOML, without Python's own advice."""
+    if isinstance(error, RecursionError):
+        return "its brackets are nested too deep"
+    if "integer string conversion" in str(error):
+        return "a number has more than 4,300 digits"
+    return shorten(str(error), limit=200)
+
+
 class RhumbError(Exception):
     """An error the user can fix; the message says what is wrong and where.
 

@@ -134,5 +134,5 @@ def similarity(known: str, typed: str) -> tuple[float, int]:
 def suggest_known(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: a close one, if any, and all known."""
     names = list(known)
-    listed = shorten(", ".join(names), limit=400)
+    listed = shorten(", ".join(names), limit=320)
     return f"{did_you_mean(name, names)}; known: {listed or 'none'}"

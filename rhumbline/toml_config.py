@@ -10,7 +10,14 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from rhumbline.errors import InputError, note_once, shorten, shorten_path, shorten_repr
+from rhumbline.errors import (
+    InputError,
+    explain_parse_error,
+    note_once,
+    shorten,
+    shorten_path,
+    shorten_repr,
+)
 from rhumbline.formats.safe_io import read_any_bytes
 from rhumbline.registry import did_you_mean
 
@@ -48,7 +55,7 @@ def read_toml(path: str | Path, kind: str, where: str = "") -> dict[str, Any]:
         text = read_any_bytes(path, TUNING.max_bytes).decode("utf-8")
         return parse_toml(text.replace("\r\n", "\n"))
     except (OSError, UnicodeDecodeError, *BAD_TOML) as error:
-        reason = shorten(explain_toml_error(error), limit=200)
+        reason = explain_parse_error(error)
         raise InputError(f"{place}: not a readable TOML {kind} ({reason})") from error
 
 
@@ -65,13 +72,6 @@ def parse_toml(text: str) -> dict[str, Any]:
     if TUNING.long_key.search(text):
         raise ValueError("a key has more than 100 parts")
     return tomllib.loads(text)
-
-
-def explain_toml_error(error: Exception) -> str:
-    """Return what is wrong with a text that is no TOML."""
-    if isinstance(error, RecursionError):
-        return "its brackets are nested too deep"
-    return str(error)
 
 
 _FORMER_NAMES: dict[type[Any], Mapping[str, str]] = {}

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rhumbline.errors import InputError, shorten, shorten_repr
+from rhumbline.errors import InputError, explain_parse_error, shorten, shorten_repr
 from rhumbline.formats.safe_io import LIMITS, error_reason, read_any_bytes, too_large
 from rhumbline.registry import did_you_mean
 
@@ -280,7 +280,7 @@ def scan_lines(path: Path, warn: Warn) -> tuple[list[Result], int]:
         except ValueError as error:
             is_cut_off = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
             if not (is_last and is_cut_off):
-                reason = shorten(str(error), limit=200)
+                reason = explain_parse_error(error)
                 message = f"is not a result line ({reason}); remove it or use a fresh file"
                 raise InputError.at(path, number, message) from error
             warn(f"{path}:{number}: the last line was cut off in the middle; it is dropped")
@@ -465,6 +465,8 @@ def lock_results(path: Path) -> Generator[None, None, None]:
 
     The lock ends with the process, however that ends.
     """
+    if path.exists() and not path.is_file():  # opening a pipe that nothing reads would block
+        raise InputError.at(path, None, "cannot be written: it is not a regular file")
     try:
         file = path.open("ab")
     except OSError as error:

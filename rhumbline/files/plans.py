@@ -7,7 +7,7 @@ from typing import Any
 
 from rhumbline.domain import Domain
 from rhumbline.domains import DOMAINS
-from rhumbline.errors import Infeasible, InputError, shorten
+from rhumbline.errors import Infeasible, InputError, explain_parse_error, shorten
 from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.problems import Plan
 
@@ -187,7 +187,8 @@ def json_values(path: Path, text: str) -> Iterator[tuple[int, Any]]:
             message = f"is not JSON ({error.msg}), expected results of `rhumb solve --json`"
             raise InputError.at(path, error.lineno, message) from error
         except (ValueError, RecursionError) as error:  # a huge number, deep nesting
-            message = f"is not JSON ({error}), expected results of `rhumb solve --json`"
+            reason = explain_parse_error(error)
+            message = f"is not JSON ({reason}), expected results of `rhumb solve --json`"
             raise InputError.at(path, line, message) from error
         yield line, value
         at = skip_space(text, at)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from rhumbline.errors import InputError, quote, shorten
+from rhumbline.errors import InputError, explain_parse_error, quote, shorten
 from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.problems.jssp.instance import JSSPInstance
 
@@ -89,7 +89,7 @@ def load_costs(path: Path) -> dict[str, object]:
         costs = json.loads(read_bytes(path, LIMITS.max_text_bytes))
     except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, a huge number, deep nesting
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
-        message = f"is not JSON ({error}); correct or remove the file"
+        message = f"is not JSON ({explain_parse_error(error)}); correct or remove the file"
         raise InputError.at(path, line, message) from error
     if not isinstance(costs, dict):
         message = "expected a JSON object of instance names and costs; correct or remove it"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from rhumbline.errors import InputError, escape_controls, shorten
+from rhumbline.errors import InputError, escape_controls, explain_parse_error, shorten
 from rhumbline.formats.best_known import check_known_cost, with_best_makespan
 from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.problems.jssp.instance import JSSPInstance, Table, jssp_from_tables
@@ -54,7 +54,8 @@ def load_object(path: Path) -> dict[str, Any]:
         facts = json.loads(read_bytes(path, LIMITS.max_text_bytes))
     except (ValueError, RecursionError) as error:  # bad JSON or UTF-8, a huge number, deep nesting
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
-        raise InputError.at(path, line, f"is not JSON ({error}); correct it") from error
+        reason = explain_parse_error(error)
+        raise InputError.at(path, line, f"is not JSON ({reason}); correct it") from error
     known = (*REQUIRED_KEYS, "name", "best_known", "machine_count", "first_machine")
     if not isinstance(facts, dict):
         message = f"expected a JSON object with {' and '.join(REQUIRED_KEYS)}"

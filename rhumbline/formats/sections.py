@@ -166,7 +166,7 @@ def open_keyword(
     """Record a header, or open a section and return the list for its rows."""
     is_second_header = key in file.headers and key != "COMMENT"
     if key in file.rows or is_second_header:
-        raise file.error(line, f"{key} is given twice, expected it once; remove one")
+        raise file.error(line, f"{shorten(key)} is given twice, expected it once; remove one")
     if value is not None and not key.endswith("_SECTION"):
         file.headers[key] = (line, value)
         return None

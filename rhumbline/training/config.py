@@ -101,7 +101,7 @@ class Objective:
             )
         if self.copies not in (1, 2, 4, 8):
             raise InputError(
-                f"objective.copies is {self.copies}; expected 1, 2, 4 or 8 sides to look from"
+                f"objective.copies is {shorten(self.copies)}; expected 1, 2, 4 or 8 sides"
             )
         self.build()
 
@@ -260,14 +260,14 @@ class TrainConfig:
         starts = self.objective.starts
         if self.sizes and size < starts:
             raise InputError(
-                f"objective.starts is {starts}, more than the size {size} among `sizes`"
+                f"objective.starts is {shorten(starts)}, more than the size {size} among `sizes`"
             )
 
     def check_variety(self) -> None:
         """Refuse a variety that is no share, or of a problem without varied instances."""
         if not 0.0 <= self.variety <= 1.0:
             raise InputError(
-                f"variety is {self.variety}; expected a share of the instances from 0 to 1"
+                f"variety is {shorten(self.variety)}; expected a share of the instances from 0 to 1"
             )
         if self.variety and self.traits.vary is None:
             able = " and ".join(names_with(lambda traits: traits.vary))

@@ -56,7 +56,7 @@ def read_lines(path: Path) -> Any:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (f"x = 1{'0' * 5_000}", "not a readable TOML"),
+        (f"x = 1{'0' * 5_000}", "a number has more than 4,300 digits"),
         (f"x = {'[' * 3_000}{']' * 3_000}", "nested too deep"),
         (f"x = {'{a=' * 3_000}", "nested too deep"),
         (f"{'a.' * 30_000}a = 1", "a key has more than 100 parts"),
@@ -87,6 +87,12 @@ def test_toml_of_hostile_shape(tmp_path: Path, reader: Any, content: str, words:
 def test_values_of_recipes_are_shortened(tmp_path: Path, change: str) -> None:
     """A value of the wrong type or size is shown in part."""
     refusal(read_recipe, tmp_path / "a.toml", f"{RECIPE}[optimiser]\n{change}\n")
+
+
+def test_sums_of_recipes_are_shortened(tmp_path: Path) -> None:
+    """A number that only another setting contradicts is shown in part, too."""
+    content = f"{RECIPE}sizes = [20, 30]\n[objective]\nstarts = 1{'0' * 3_000}\n"
+    assert "objective.starts is 1000" in refusal(read_recipe, tmp_path / "a.toml", content)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from rhumbline.problems.jssp import JSSPInstance, Schedule
 Run = Callable[..., Any]
 QUICK = ("--attempts", 4, "--device", "cpu", "--search", "sampling")
 # Machine 2 of the three has nothing to do; job 2 comes to machine 1 twice; one operation takes no
-# time.
-SHOP = "3 3\n0 3 1 2\n1 4 0 1 1 0\n0 2\n"
+# time. The comment says that short rows are intended.
+SHOP = "3 3  # first machine: 0\n0 3 1 2\n1 4 0 1 1 0\n0 2\n"
 BEST = 6  # machine 0 works 3 + 1 + 2 = 6, and 2 and 0 on machine 1 fit behind its 4
 
 

@@ -293,6 +293,10 @@ def jssp_from_tables(
     numbers = {number for row in machines for number in row}
     if first is None:
         first = infer_first_machine(numbers, machine_count)
+    if first is None and max(numbers) > LIMITS.max_machines:
+        highest = shorten(max(numbers))
+        supported = f"up to {LIMITS.max_machines} machines are supported"
+        raise InputError(f"{shorten(name)}: machine {highest} occurs; {supported}")
     if first is None:
         lowest = shorten(min(numbers))
         highest = shorten(max(numbers))

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
 from rhumbline.training import parallel
 from rhumbline.training.objectives.objective import TrainingObjective, TrainingStep
 from rhumbline.training.objectives.targets import Targets, find_winners, select_latents
@@ -34,7 +34,7 @@ class Imitate(TrainingObjective):
         sampled = self.latents * self.starts
         if self.top > sampled:
             raise InputError(
-                f"objective.top is {self.top}, but a step samples {sampled} per instance"
+                f"objective.top is {shorten(self.top)}, but a step samples {sampled} per instance"
             )
 
     @property
