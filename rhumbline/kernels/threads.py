@@ -5,7 +5,7 @@ before it lets another process have the core. Where other processes keep the cor
 waits that long for another one that it keeps from running, at every operation: rollouts of a job
 shop took 4.4 s instead of 0.14 s. Two measures hold the time limits of searches:
 
-- `limit_spinning`: a thousand times (50 us). It has to be set before torch is imported.
+- `limit_spinning`: 10,000 times, half a millisecond. It has to be set before torch is imported.
 - `SharedCores`: under a time limit, torch has no more threads than there are free cores. One
   thread has no barriers at all. Threads of our own kernels never wait for each other, so their
   number stays.

@@ -9,6 +9,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from rhumbline.decoding.engines import CompiledEngine
 from rhumbline.errors import InputError
 from rhumbline.kernels.threads import SHARED_CORES
 from rhumbline.search.account import Spent
@@ -117,6 +118,9 @@ def prepare_strategy(strategy: PlainStrategy, task: Task) -> Strategy[Any]:
     check_strategy_needs(ready, task)
     size = task.problem.action_count(task.batch)
     task.engine = engine_for(ready, task.engine, task.device, size)
+    engine = task.engine_to_use()
+    if isinstance(engine, CompiledEngine):
+        engine.load(task.problem)
     ready.compile(task)
     return ready
 

@@ -8,6 +8,8 @@ from rhumbline import kernels
 from rhumbline.decoding.engines.base import Ask, NotedReason
 from rhumbline.decoding.request import RolloutRequest, Rollouts, reprice
 from rhumbline.kernels.threads import worker_threads
+from rhumbline.problems import Problem
+from rhumbline.problems.kernel_traits import rollout_kernel
 
 
 def construct_numba(request: RolloutRequest) -> Rollouts:
@@ -66,6 +68,12 @@ class NumbaEngine:
         if missing is None:
             return None
         return NotedReason(missing, "engine auto takes plain torch, which is several times slower")
+
+    def load(self, rules: Problem[Any, Any]) -> None:
+        """Load the kernel from the cache on disk, or compile it."""
+        from rhumbline.kernels.numba.rollout.cache import load_rollout_kernel
+
+        load_rollout_kernel(rollout_kernel(rules) == "routes")
 
     def rollout(self, request: RolloutRequest) -> Rollouts:
         """Construct rollouts in one call of compiled code."""
