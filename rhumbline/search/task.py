@@ -359,7 +359,7 @@ class Task:
         self.check_deadline()
         seconds_left = self.account.seconds_left
         if seconds_left == math.inf or self.device.type == "cuda":
-            return self.max_scored_sequences
+            return float(self.max_scored_sequences)
         pacer = self.scoring_pacer
         pacer.check_fit(1, seconds_left)
         units = pacer.units_within(1, seconds_left, PACING_TUNING.max_piece_seconds)

@@ -187,7 +187,13 @@ class Clock:
 
 def one_rollout_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the task look at the clock after every rollout."""
-    small = replace(pacing.TUNING, piece_elements_cpu=1, max_piece_seconds=0.0)
+    small = replace(
+        pacing.TUNING,
+        piece_elements_cpu=1,
+        first_piece_elements=1,
+        max_piece_seconds=0.0,
+        max_torch_piece_seconds=0.0,
+    )
     monkeypatch.setattr(pacing, "TUNING", small)
 
 
