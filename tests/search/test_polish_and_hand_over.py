@@ -164,8 +164,9 @@ class Clock:
         tools = TSP_DOMAIN.plans
 
         def slow_try(task, *arguments, **options):
+            rolled = real_try(task, *arguments, **options)
             self.now += rollout
-            return real_try(task, *arguments, **options)
+            return rolled
 
         def slow_polisher(instance):
             real = tools.polisher(instance)
