@@ -1,9 +1,9 @@
 """Threads where cores are shared: how long OpenMP waits, and how many threads torch gets.
 
-Torch's operations on a CPU end in a barrier, at which GNU OpenMP spins 300,000 times, for milliseconds,
-before it lets another process have the core. Where other processes keep the cores busy, a thread
-waits that long for another one that it keeps from running, at every operation: rollouts of a job
-shop took 4.4 s instead of 0.14 s. Two measures hold the time limits of searches:
+Torch's operations on a CPU end in a barrier, at which GNU OpenMP spins 300,000 times, for
+milliseconds, before it lets another process have the core. Where other processes keep the cores
+busy, a thread waits that long for another one that it keeps from running, at every operation:
+rollouts of a job shop took 4.4 s instead of 0.14 s. Two measures hold the time limits of searches:
 
 - `limit_spinning`: 10,000 times, a thirtieth of that. It has to be set before torch is imported.
 - `SharedCores`: under a time limit, torch has no more threads than there are free cores. One
