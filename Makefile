@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check golden format bench gpu-check outside
+.PHONY: setup demo test slow check golden format bench gpu-check outside
 
 setup: $(READY)
 
@@ -18,7 +18,11 @@ demo: $(READY)
 	$(BIN)/rhumb solve examples/harbour100.tsp --seconds 10 --device cpu --output out --plot
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+# Real servers, a real browser, a real Ray cluster. Without chromium the browser's tests are skipped.
+slow: $(READY)
+	$(BIN)/python -m pytest -m slow
 
 check: $(READY)
 	$(BIN)/ruff check .

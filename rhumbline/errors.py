@@ -2,14 +2,17 @@
 
 RhumbError
 ├── InputError        a file, an array or an option cannot be used                      exit 3
+│   ├── PlanError         a given plan breaks the rules, or its stated cost is wrong    exit 3
 │   └── CheckpointError   a checkpoint is missing, damaged or made for another problem  exit 3
 ├── MissingExtra      an optional dependency is not installed                           exit 4
-└── Infeasible        a plan failed verification, or none was found                     exit 5
-    └── LimitExceeded     a plan is sound, but exceeds a limit such as the fleet         exit 5
+├── Infeasible        a plan failed verification, or none was found                     exit 5
+│   └── LimitExceeded     a plan is sound, but exceeds a limit such as the fleet         exit 5
+└── OutputFailed      results were found, but one of their outputs could not be written exit 6
 """
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from reprlib import Repr
@@ -133,6 +136,10 @@ class InputError(RhumbError):
         return cls(f"{where}: {message}")
 
 
+class PlanError(InputError):
+    """A plan that was given is readable, but not feasible, or not of the cost that it states."""
+
+
 class CheckpointError(InputError):
     """A checkpoint cannot be loaded, or it does not fit the instances."""
 
@@ -157,10 +164,29 @@ class Infeasible(RhumbError):
 
 
 class LimitExceeded(Infeasible):
-    """A plan is feasible, but exceeds a limit that the user set, such as the number of vehicles."""
+    """A plan is feasible, but exceeds a limit that the user set, such as the number of vehicles.
+
+    `excess` says briefly by how much: "needs 5 vehicles, limit 4".
+    """
+
+    def __init__(self, message: str, excess: str = "") -> None:
+        super().__init__(message)
+        self.excess = excess or message
+
+
+class OutputFailed(RhumbError):
+    """A result could not be written to one of its outputs; the other outputs have it."""
+
+    exit_code = 6
 
 
 @cache
 def note_once(line: str) -> None:
-    """Print a note on stderr, once in the life of the process."""
-    print(f"note: {escape_controls(line)}", file=sys.stderr, flush=True)
+    """Print a note on stderr, once in the life of the process.
+
+    A note is worth less than a result, so a stderr that is closed or full is no error.
+    """
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
+        return
+    with suppress(OSError, ValueError):
+        print(f"note: {escape_controls(line)}", file=sys.stderr, flush=True)

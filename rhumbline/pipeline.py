@@ -59,6 +59,9 @@ DEFAULT_BUDGET = Budget(attempts=1600, seconds=DEFAULT_SECONDS)
 # memory of a group within about a gigabyte.
 MAX_GROUP_ELEMENTS = 1 << 26
 
+# Of a group that begins after the total time is over; it still gets a plan.
+MIN_GROUP_SECONDS = 1e-3
+
 AnyPolicy = Policy[Any, Any, Any]
 
 
@@ -72,7 +75,7 @@ class SolveRequest:
 
     Without `strategy` each group gets the default for its policy and its engine, or the first one
     of the defaults that accepts the `settings`. `warm_start` has a plan or None for each instance,
-    or is empty.
+    or is empty. Each group may spend the budget, within its part of the `total_seconds`.
     """
 
     budget: Budget = DEFAULT_BUDGET
@@ -84,6 +87,7 @@ class SolveRequest:
     engine: EngineName = "auto"
     augment: int = 1
     after: AfterSearch = field(default_factory=AfterSearch)
+    total_seconds: int | float | None = None  # of all groups together
     warm_start: Sequence[Plan | None] = ()
     reading_seconds: float = 0.0  # that are over already, of the time of the first group
     warm_up: bool = True  # whether a GPU compiles its kernels before the seconds count
@@ -174,6 +178,7 @@ def solve_groups(
     or a construction; that result is the last one.
     """
     listener = listener or Listener()
+    start_time = time.monotonic()
     try:
         listener.check_interruption()
         groups = group_instances(instances, request.augment)
@@ -183,7 +188,8 @@ def solve_groups(
         if not groups:
             raise
         return iter([interrupted_result(groups[0], None, request)])
-    return solve_runs(groups, runs, request, listener)
+    shares = TimeShares(request.total_seconds, len(groups), start_time)
+    return solve_runs(groups, runs, request, listener, shares)
 
 
 def make_runs(
@@ -247,10 +253,7 @@ def make_run(
         name = given if isinstance(given, str) else type(given).__name__
         chosen = strategy
     policy = policies[task.problem.solves]
-    after = request.after.adapted(task.domain, group.instances)
-    after = after.settled(task.problem.name, request.budget, task.count)
-    if request.budget is DEFAULT_BUDGET:  # a user who names no time need not wait for all of it
-        after = replace(after, max_solver_seconds=0.5 * DEFAULT_SECONDS)
+    after = settle_after_search(group, task, request)
     run = GroupRun(group.places, task, name, chosen, policy, request.budget, after)
     return one_attempt(run) if is_trivial(group) else run
 
@@ -271,18 +274,77 @@ def one_attempt(run: GroupRun) -> GroupRun:
     return replace(run, strategy_name="greedy", strategy=Greedy(), budget=budget, after=after)
 
 
+def settle_after_search(group: Group, task: Task, request: SolveRequest) -> AfterSearch:
+    """Return what follows the search of a group within the budget of the request."""
+    after = request.after.adapted(task.domain, group.instances)
+    after = after.settled(task.problem.name, request.budget, task.count)
+    if request.budget is DEFAULT_BUDGET:  # a user who names no time need not wait for all of it
+        after = replace(after, max_solver_seconds=0.5 * DEFAULT_SECONDS)
+    return after
+
+
+@dataclass
+class TimeShares:
+    """The time of a whole call, if it is limited: each group gets an equal part of what is left."""
+
+    seconds: int | float | None
+    groups: int  # that have not begun
+    start_time: float
+
+    @property
+    def seconds_left(self) -> float:
+        """The time that is left; infinite if it is not limited."""
+        if self.seconds is None:
+            return math.inf
+        return self.start_time + self.seconds - time.monotonic()
+
+    @property
+    def are_used_up(self) -> bool:
+        """Whether no time is left."""
+        return self.seconds_left <= 0
+
+    def next_budget(self, budget: Budget) -> Budget:
+        """Return the budget of the next group, which is never more than the given one."""
+        groups = self.groups
+        self.groups -= 1
+        if self.seconds is None:
+            return budget
+        share = max(MIN_GROUP_SECONDS, self.seconds_left / groups)
+        if budget.seconds is not None:
+            share = min(share, budget.seconds)
+        return replace(budget, seconds=share)
+
+
 def solve_runs(
-    groups: Sequence[Group], runs: Iterator[GroupRun], request: SolveRequest, listener: Listener
+    groups: Sequence[Group],
+    runs: Iterator[GroupRun],
+    request: SolveRequest,
+    listener: Listener,
+    shares: TimeShares,
 ) -> Iterator[GroupResult]:
-    """Yield the result of each group, until one is interrupted."""
+    """Yield the result of each group, until one is interrupted.
+
+    A group that begins after the total time gets warm starts and constructions.
+    """
+    is_late = False
     for group in groups:
         run = None
         start_time = time.monotonic()
         try:
             listener.check_interruption()
-            with SHARED_CORES.share(request.budget.seconds is not None):
-                run = next(runs)
-                result = solve_run(group, run, request, listener)
+            result = None
+            if shares.are_used_up:
+                result = constructed_result(group, request)
+            if result and not is_late:
+                is_late = True
+                listener.note("the total time is over: the rest gets cheap plans without a search")
+            if result is None:
+                timed = request.budget.seconds is not None or request.total_seconds is not None
+                with SHARED_CORES.share(timed):
+                    # Groups with a construction have been left out.
+                    run = next(run for run in runs if run.places == group.places)
+                    run = limit_run(run, group, request, shares)
+                    result = solve_run(group, run, request, listener)
         except KeyboardInterrupt:  # before the search, or after it while plans were being checked
             seconds = time.monotonic() - start_time
             result = interrupted_result(group, run, request, seconds)
@@ -291,6 +353,24 @@ def solve_runs(
         yield result
         if result.interrupted:
             return
+
+
+def limit_run(run: GroupRun, group: Group, request: SolveRequest, shares: TimeShares) -> GroupRun:
+    """Return a run within its share of the total time."""
+    budget = shares.next_budget(run.budget)
+    has_own_budget = run.budget is not request.budget  # of one attempt, which is short
+    if request.total_seconds is None or has_own_budget:
+        return run
+    after = settle_after_search(group, run.task, replace(request, budget=budget))
+    return replace(run, budget=budget, after=after)
+
+
+def constructed_result(group: Group, request: SolveRequest) -> GroupResult | None:
+    """Return a result without a search, or None if the problem has no construction."""
+    solutions = first_solutions(group.instances, warm_starts_of(group, request), 0.0)
+    if len(solutions) < len(group.instances):
+        return None
+    return GroupResult(group, None, solutions, interrupted=False)
 
 
 def solve_run(
@@ -375,11 +455,27 @@ def note_early_end(run: GroupRun, attempts: int, budget: Budget, listener: Liste
 # --- what a request means
 
 
-def budget_or_default(attempts: int | None, seconds: int | float | None) -> Budget:
-    """Return the budget of a user, or the default where none was given."""
+def budget_or_default(
+    attempts: int | None, seconds: int | float | None, total_seconds: int | float | None = None
+) -> Budget:
+    """Return the budget of each group, or the default where a user gave none.
+
+    No group may spend more than the total.
+    """
+    if total_seconds is not None:
+        check_total_seconds(total_seconds)
+        seconds = total_seconds if seconds is None else min(seconds, total_seconds)
     if attempts is None and seconds is None:
         return DEFAULT_BUDGET
     return Budget(attempts, seconds)
+
+
+def check_total_seconds(seconds: int | float) -> None:
+    """Refuse what the seconds of a budget cannot be either."""
+    try:
+        Budget(seconds=seconds)
+    except InputError as error:
+        raise InputError(f"total_{error}") from error
 
 
 def find_device(name: str) -> torch.device:
@@ -462,6 +558,9 @@ def load_policies(
     if isinstance(policy, str | Path | None):
         name = str(policy) if policy else None
         return {problem: load_policy_with_facts(name, problem) for problem in problems}
+    if not hasattr(policy, "problem"):
+        expected = "expected a name, a path or a policy that rhumbline.load returns"
+        raise InputError(f"the policy is {type(policy).__name__}; {expected}")
     solves = rules_of(policy).solves
     for problem in problems:
         if problem != solves:

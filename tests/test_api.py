@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import rhumbline
 from rhumbline import checkpoint, kernels, pipeline
 from rhumbline.api import solve
 from rhumbline.decoding import ENGINES
@@ -229,13 +230,35 @@ WRONG = {
     "seconds='5'": "seconds must be a number, not '5'",
     "strategy=rhumbline.CMAES": "expected a name such as 'cmaes' or an object such as CMAES()",
     "strategy=3": "strategy is 3; expected a name",
+    "policy=5": "the policy is int; expected a name, a path or a policy",
+    "policy=rhumbline.CMAES()": "the policy is CMAES; expected a name, a path or a policy",
+    "seed='a'": "seed is 'a', expected a whole number",
+    "augment=2.5": "augment is 2.5, expected a whole number",
+    "threads=0": "threads is 0, expected 1 or more",
+    "threads='2'": "threads is '2', expected a whole number",
+    "capacity='5'": "capacity is '5', expected a number",
+    "capacity=float('nan')": "capacity is nan, expected a number above 0",
+    "capacity=5": "a capacity is for vehicle routing, this is 'tsp'",
+}
+# Calls of `stream`, by what is wrong with them.
+STREAMS = {
+    "'cmaes', 'a.tsp', 5": "the task is str; expected a task, such as rhumbline.prepare(",
+    "'cmaes', task, 5": "the budget is int; expected a budget, such as rhumbline.Budget(seconds=5)",
+    "'cmaess', task, budget": "'cmaess' is not known (did you mean 'cmaes'?)",
+    "None, task, budget": "strategy is None; expected a name such as 'cmaes' or an object",
 }
 REFUSALS = """
 import json, rhumbline
 messages = {}
+points = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+task = rhumbline.prepare([points], device="cpu")
+budget = rhumbline.Budget(attempts=1)
 for options in %r:
     try:
-        eval(f"rhumbline.solve([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]], {options})")
+        if "task" in options or "tsp" in options:
+            eval(f"rhumbline.stream({options})")
+        else:
+            eval(f"rhumbline.solve([points], {options})")
     except Exception as error:
         messages[options] = f"{type(error).__module__}.{type(error).__name__}: {error}"
 print(json.dumps(messages))
@@ -245,12 +268,12 @@ print(json.dumps(messages))
 @pytest.fixture(scope="module")
 def refusals() -> dict[str, str]:
     """Return the error for each wrong value; its process has no type checks as tests have."""
-    code = REFUSALS % (list(WRONG),)
+    code = REFUSALS % (list(WRONG | STREAMS),)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(("options", "words"), WRONG.items())
+@pytest.mark.parametrize(("options", "words"), (WRONG | STREAMS).items())
 def test_values_of_a_wrong_kind_are_refused(
     refusals: dict[str, str], options: str, words: str
 ) -> None:
@@ -286,7 +309,7 @@ def test_tensors_are_arrays() -> None:
         ),
         (
             {"depot": [0, 0], "capacity": 3},
-            "it has depot, capacity .vehicle routing is a tuple: depot, customers",
+            "'customers' and 'demands' are missing; a CVRP has depot, customers",
         ),
     ],
 )
@@ -349,3 +372,33 @@ def refuse_more_than_5(wanted, ask):
     if ask.nodes > 5:
         raise MissingExtra(f"{ask.nodes} are too many")
     return ENGINES["torch"]
+
+
+def test_stream_takes_names(policy) -> None:
+    """A strategy by name is the one with the usual settings."""
+    best: list[list[float]] = []
+    for strategy in ("sampling", Sampling()):
+        task = rhumbline.prepare(XY[0], policy=policy, device="cpu")
+        steps = rhumbline.stream(strategy, task, rhumbline.Budget(attempts=8))
+        best.append([progress.best.item() for progress in steps])
+    assert best[0] == best[1]
+
+
+def test_threads_are_given_back(policy, monkeypatch) -> None:
+    """They count for one call, also if it fails."""
+    before = torch.get_num_threads()
+    seen: list[int] = []
+    solve(
+        XY[0],
+        policy=policy,
+        attempts=4,
+        device="cpu",
+        threads=before + 1,
+        watch=lambda _: seen.append(torch.get_num_threads()),
+    )
+    assert set(seen) == {before + 1}
+    assert torch.get_num_threads() == before
+    monkeypatch.setattr("rhumbline.api.solve_groups", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        solve(XY[0], policy=policy, attempts=4, threads=before + 1)
+    assert torch.get_num_threads() == before

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "rhumbline"
 
 LAYERS = (
-    ("errors", "philox", "record", "registry", "noise"),
+    ("errors", "philox", "record", "registry", "noise", "client"),
     ("problems", "formats", "toml_config"),
     ("policies", "kernels"),
     ("decoding", "local_search", "external"),
@@ -20,7 +20,7 @@ LAYERS = (
     ("checkpoint", "files", "improvers"),
     ("search", "training"),
     ("inputs", "pipeline", "api", "plots", "testing"),
-    ("bench",),
+    ("bench", "serve"),
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -28,6 +28,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 FRIENDS = {
     ("noise", "philox"),
     ("registry", "errors"),
+    ("client", "errors"),
     ("formats", "problems"),
     ("toml_config", "formats"),  # bounded reading
     ("__main__", "cli"),
@@ -39,6 +40,7 @@ FRIENDS = {
 KERNEL_COMPILERS = ("triton", "numba", "llvmlite")
 SOLVERS = ("elkai", "hygese", "pyvrp", "ortools")
 ONLY_IN = {"rich": {"cli"}, "typer": {"cli"}, "matplotlib": {"plots"}}
+ONLY_IN |= {name: {"serve"} for name in ("starlette", "uvicorn", "anyio")}
 ONLY_IN |= {name: {"kernels"} for name in KERNEL_COMPILERS}
 # External solvers improve plans, and suites compare with them.
 ONLY_IN |= {name: {"external", "bench"} for name in SOLVERS}

@@ -28,6 +28,7 @@ MANY_OPTIONS = {
     "rhumbline/cli/commands/bench.py": {"bench_command"},
     "rhumbline/cli/commands/sample.py": {"sample_command"},
     "rhumbline/cli/commands/solve.py": {"solve_command"},
+    "rhumbline/cli/commands/serve.py": {"serve_command"},
     "rhumbline/decoding/completion.py": {"complete"},
     "rhumbline/decoding/rollouts.py": {"rollout", "rollout_by_member"},
     "rhumbline/decoding/scoring.py": {"log_prob", "score_by_member"},

@@ -5,18 +5,36 @@ them.
 """
 
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from importlib.util import find_spec
 
-from rhumbline.cli.process import exit_on_error, install_signal_handlers, print_note
+from rhumbline.cli.process import (
+    exit_on_error,
+    flush_stdout,
+    guard_streams,
+    install_signal_handlers,
+    print_note,
+)
 from rhumbline.cli.signals import leave_at_once
 from rhumbline.errors import MissingExtra
 
 
 def main() -> None:
     """Run the command line of this process and exit with its code."""
+    guard_streams()
     install_signal_handlers()
     words = sys.argv[1:]
+    end_of_solve = leave_at_once() if words[:1] == ["solve"] else nullcontext()
+    with end_of_solve, exit_on_error():
+        try:
+            run_words(words)
+        finally:
+            flush_stdout()
+
+
+def run_words(words: Sequence[str]) -> None:
+    """Run a command line and exit with its code."""
     if words[:1] == ["train"]:
         from rhumbline.cli.commands import train
 
@@ -26,11 +44,9 @@ def main() -> None:
 
         sys.exit(compare.run_compare(words[2:]))
     require_parser()
-    end_of_solve = leave_at_once() if words[:1] == ["solve"] else nullcontext()
-    with end_of_solve, exit_on_error():
-        from rhumbline.cli.app import app
+    from rhumbline.cli.app import app
 
-        app(prog_name="rhumb")
+    app(prog_name="rhumb")
 
 
 def require_parser() -> None:

@@ -1,4 +1,4 @@
-"""How a command talks and ends: exit codes, one-line errors, signals and closed pipes.
+"""How a command talks and ends: exit codes, one-line errors, signals, closed or full streams.
 
 Standard library only, because `rhumb train` runs without typer and rich.
 """
@@ -8,31 +8,38 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import NoReturn, TextIO
 
-from rhumbline.errors import InputError, RhumbError
+from rhumbline.errors import OutputFailed, RhumbError
 
 INTERRUPTED = 130  # exit code
+READER_LEFT = 141  # exit code of a closed pipe, as a shell reports a program that SIGPIPE ended
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 REPORTED_ERRORS = (RhumbError, KeyboardInterrupt, BrokenPipeError)
 
 
 def print_note(line: str) -> None:
-    """Print one line on stderr; line breaks in the text become spaces."""
+    """Print one line on stderr; line breaks in the text become spaces.
+
+    A stderr that is closed or full is no error: results matter more than what is said about them.
+    """
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
+        return
     text = " ".join(line.splitlines())
-    print(text, file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def print_result(line: str) -> None:
-    """Print one line of results on stdout."""
+    """Print one line of results on stdout; raise `OutputFailed` if it is closed or full."""
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise OutputFailed("standard output: cannot be written (it is closed)")
     try:
         print(line, flush=True)
-    except BrokenPipeError:
-        raise
     except OSError as error:
-        discard_stdout()
-        raise InputError(f"standard output: cannot be written ({error.strerror})") from error
+        refuse_stdout(error)
 
 
 def run_command(body: Callable[[], int | None], prefix: str = "") -> int:
@@ -64,7 +71,18 @@ def report_error(error: BaseException, prefix: str = "") -> int:
         print_note(f"{prefix}interrupted")
         return INTERRUPTED
     discard_stdout()  # `rhumb ... | head`: the reader has closed the pipe
-    return 141  # as a shell reports a program that SIGPIPE ended
+    return READER_LEFT
+
+
+# --- standard streams
+
+
+def refuse_stdout(error: OSError) -> NoReturn:
+    """Raise the error of a failed write to stdout; a closed pipe keeps its own."""
+    if isinstance(error, BrokenPipeError):
+        raise error
+    discard_stdout()
+    raise OutputFailed(f"standard output: cannot be written ({error.strerror})") from error
 
 
 def discard_stdout() -> None:
@@ -72,14 +90,76 @@ def discard_stdout() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     stdout = sys.stdout.fileno()
     os.dup2(null, stdout)
+    os.close(null)
+
+
+class GuardedStream(io.TextIOWrapper):
+    """A standard stream that handles its own failures.
+
+    Not only our own functions write to it: parsers, progress bars and warnings do too.
+    """
+
+    handle_failure: Callable[[OSError], object]
+
+    def write(self, text: str, /) -> int:
+        """Write a text, or handle the failure."""
+        try:
+            return super().write(text)
+        except OSError as error:
+            self.handle_failure(error)
+            return len(text)
+
+    def flush(self) -> None:
+        """Write what is in the buffer, or handle the failure."""
+        try:
+            super().flush()
+        except OSError as error:
+            self.handle_failure(error)
+
+
+def guard_streams() -> None:
+    """Make stderr ignore its failures and stdout raise `OutputFailed`; escape odd characters.
+
+    A descriptor that the caller has closed is opened on /dev/null: the next file opened would
+    otherwise get its number, and with it what is meant for stderr.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = guard_stream(sys.stderr, lambda error: None)
+    sys.stdout = guard_stream(sys.stdout, refuse_stdout)
+
+
+def guard_stream(stream: TextIO, handle_failure: Callable[[OSError], object]) -> TextIO:
+    """Return a stream on the same file with a handler; other kinds of streams stay."""
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    encoding = stream.encoding
+    is_line_buffered = stream.line_buffering
+    guarded = GuardedStream(
+        stream.detach(), encoding, errors="backslashreplace", line_buffering=is_line_buffered
+    )
+    guarded.handle_failure = handle_failure
+    return guarded
+
+
+def flush_stdout() -> None:
+    """Write what others have left in the buffer of stdout while a failure can still be reported."""
+    if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        sys.stdout.flush()
+
+
+# --- signals
 
 
 def install_signal_handlers() -> None:
-    """Make SIGTERM act like Ctrl-C, and print characters that cannot be encoded as escapes."""
+    """Make SIGTERM act like Ctrl-C."""
     for number in SIGNALS:
         signal.signal(number, raise_interrupt)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def raise_interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,9 +1,11 @@
-"""Live progress on a terminal. Nothing is drawn if stderr is not a terminal."""
+"""Progress on stderr: a live bar on a terminal, else a line now and then for many instances."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,101 @@ from rich.progress import Progress as Bar
 from rich.progress import Task as BarTask
 from rich.text import Text
 
-from rhumbline.cli.render import format_cost, format_cost_change
+from rhumbline.cli.process import print_note
+from rhumbline.cli.render import (
+    SEPARATOR,
+    format_cost,
+    format_cost_change,
+    format_count,
+    format_duration,
+)
 from rhumbline.search.driver import Budget, Progress
 
-BarUpdater = Callable[[Progress], None]
+SECONDS_BETWEEN_LINES = 10.0
+ProgressUpdater = Callable[[Progress], None]
+
+
+@dataclass
+class Overview:
+    """How far a call is that solves several groups of instances, one after the other."""
+
+    instances: int
+    groups: int
+    budget: Budget  # of each group
+    total_seconds: int | float | None  # of all groups together
+    finished: int = 0  # instances
+    finished_groups: int = 0
+    start_time: float = field(default_factory=time.monotonic)
+    group_start: float = 0.0
+
+    def begin_group(self) -> None:
+        """Start the clock of a group."""
+        self.group_start = time.monotonic()
+
+    def end_group(self, instances: int) -> None:
+        """Count a group that is over, with the number of its instances."""
+        self.finished += instances
+        self.finished_groups += 1
+
+    def plan(self) -> str:
+        """Format what is to be done and how long it takes at most."""
+        instances = format_count(self.instances, "instance", "instances")
+        groups = format_count(self.groups, "group", "groups")
+        return f"{instances} in {groups}: {self.limit_text()}"
+
+    def limit_text(self) -> str:
+        """Format the limit of the whole call."""
+        seconds = self.budget.seconds
+        total = self.total_seconds
+        if seconds is None:
+            attempts = format_count(self.budget.attempts or 0, "attempt", "attempts")
+            return f"{attempts} for each instance"
+        sum_of_groups = self.groups * seconds
+        if total is not None and total <= sum_of_groups:
+            return f"at most {format_duration(total)} in all"
+        if self.groups == 1:
+            return f"at most {format_duration(seconds)}"
+        product = f"{self.groups:,} x {format_duration(seconds)}"
+        return f"at most {product} = {format_duration(sum_of_groups)}"
+
+    def seconds_left(self) -> float | None:
+        """Return how long the call still takes at most, or None if there is no limit of time."""
+        if self.budget.seconds is None:
+            return None
+        now = time.monotonic()
+        of_group = self.budget.seconds - (now - self.group_start)
+        groups_after = self.groups - self.finished_groups - 1
+        left = max(0.0, of_group) + groups_after * self.budget.seconds
+        if self.total_seconds is not None:
+            left = min(left, self.total_seconds - (now - self.start_time))
+        return max(0.0, left)
+
+    def expected_seconds_left(self) -> float | None:
+        """Return how long the groups to come take if they are like those before, if any."""
+        if not self.finished_groups:
+            return None
+        groups_left = self.groups - self.finished_groups
+        per_group = (self.group_start - self.start_time) / self.finished_groups
+        in_group = time.monotonic() - self.group_start
+        return max(0.0, groups_left * per_group - in_group)
+
+    def status(self, search: str = "") -> str:
+        """Format how many instances are done, how their search is and how much time is left."""
+        parts = [f"{self.finished:,} of {self.instances:,} instances done"]
+        if search:
+            parts.append(search)
+        left = self.seconds_left()
+        expected = self.expected_seconds_left()
+        if left is not None:
+            parts.append(f"at most {format_duration(math.ceil(left))} left")
+        elif expected is not None:
+            parts.append(f"about {format_duration(math.ceil(expected))} left")
+        return SEPARATOR.join(parts)
+
+
+def is_terminal() -> bool:
+    """Return whether stderr is a terminal, where progress is drawn."""
+    return sys.stderr.isatty()
 
 
 class Clock(ProgressColumn):
@@ -29,14 +122,16 @@ class Clock(ProgressColumn):
 
 @contextmanager
 def show_progress(
-    instances: Sequence[Any], budget: Budget, quiet: bool
-) -> Generator[BarUpdater | None, None, None]:
-    """Show a progress bar while the context lasts and yield the function that updates it.
+    instances: Sequence[Any], budget: Budget, overview: Overview
+) -> Generator[ProgressUpdater | None, None, None]:
+    """Show the progress of a group while the context lasts and yield the function that updates it.
 
-    Yields None if nothing is to be drawn.
+    That is a bar on a terminal. Elsewhere it is a line every `SECONDS_BETWEEN_LINES` if the call
+    has several instances, and None for a single one.
     """
-    if quiet or not sys.stderr.isatty():
-        yield None
+    if not is_terminal():
+        several = overview.instances > 1
+        yield make_line_printer(instances, overview) if several else None
         return
     columns = (
         TextColumn("  "),
@@ -46,33 +141,71 @@ def show_progress(
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         line = bar.add_task("", total=1.0, text="")
-        yield make_bar_updater(bar, line, instances, budget)
+        yield make_bar_updater(bar, line, instances, budget, overview)
 
 
-def make_bar_updater(bar: Bar, line: Any, instances: Sequence[Any], budget: Budget) -> BarUpdater:
-    """Return a function that updates the bar, at most every 0.1 s during the search."""
+def make_line_printer(instances: Sequence[Any], overview: Overview) -> ProgressUpdater:
+    """Return a function that prints a line of progress whenever one is due."""
+    due = time.monotonic() + SECONDS_BETWEEN_LINES
+    describe = make_describer(instances)
+
+    def update(progress: Progress) -> None:
+        nonlocal due
+        if time.monotonic() < due and progress.phase == "search":
+            return
+        text = describe(progress).strip()
+        if time.monotonic() >= due:
+            print_note(overview.status(text))
+            due = time.monotonic() + SECONDS_BETWEEN_LINES
+
+    return update
+
+
+def make_bar_updater(
+    bar: Bar,
+    line: Any,
+    instances: Sequence[Any],
+    budget: Budget,
+    overview: Overview | None = None,
+) -> ProgressUpdater:
+    """Return a function that updates the bar, at most every 0.1 s during the search.
+
+    The bar of a call with several instances also says how many are done, and the time left.
+    """
     seconds_between_updates = 0.1  # reading costs waits for the device
     due = time.monotonic()
+    describe = make_describer(instances)
+
+    def update(progress: Progress) -> None:
+        nonlocal due
+        if time.monotonic() < due and progress.phase == "search":
+            return
+        text = describe(progress)
+        if overview and overview.instances > 1:
+            text = "  " + overview.status(text.strip())
+        bar.update(line, completed=budget_fraction(progress, budget), text=text)
+        due = time.monotonic() + seconds_between_updates
+
+    return update
+
+
+def make_describer(instances: Sequence[Any]) -> Callable[[Progress], str]:
+    """Return a function that formats reports, which must include the first one of each phase."""
     phase = "search"
     cost_before_phase = 0.0
 
-    def update(progress: Progress) -> None:
-        nonlocal due, phase, cost_before_phase
-        if time.monotonic() < due and progress.phase == "search":
-            return
+    def describe(progress: Progress) -> str:
+        nonlocal phase, cost_before_phase
         best = np.asarray(progress.best.tolist())
         latest = np.asarray(progress.latest.tolist())
         if progress.phase != phase:  # the first report of a phase comes when it begins
             phase = progress.phase
             cost_before_phase = float(best.mean())
         if phase == "search":
-            text = search_status(instances, progress.attempts, best, latest)
-        else:
-            text = phase_status(instances, progress.attempts, phase, cost_before_phase, best)
-        bar.update(line, completed=budget_fraction(progress, budget), text=text)
-        due = time.monotonic() + seconds_between_updates
+            return search_status(instances, progress.attempts, best, latest)
+        return phase_status(instances, progress.attempts, phase, cost_before_phase, best)
 
-    return update
+    return describe
 
 
 def budget_fraction(progress: Progress, budget: Budget) -> float:

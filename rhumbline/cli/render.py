@@ -4,11 +4,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from rhumbline.domains import DOMAINS
+from rhumbline.errors import LimitExceeded
+from rhumbline.problems import Plan
 from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.solution import CostChange, Solution
@@ -35,7 +37,19 @@ def format_count(count: int, one: str, many: str) -> str:
     return f"{count:,} {noun}"
 
 
-def gap_parts(solution: Solution) -> list[str]:
+class Priced(Protocol):
+    """A plan that was priced: a solution, or a plan that was checked."""
+
+    @property
+    def instance(self) -> Any:
+        """Return the instance, with its best known cost."""
+
+    @property
+    def gap(self) -> float | None:
+        """Return the relative distance to the best known cost, if there is one."""
+
+
+def gap_parts(solution: Priced) -> list[str]:
     """Return the optimality gap as a part of a line, or nothing if no best cost is known."""
     if solution.gap is None:
         return []
@@ -78,13 +92,14 @@ def result_line(
     `width` is the number of characters for the name; `written` are the files of the instance.
     """
     cost = format_cost(solution.cost, solution.instance.has_integer_costs)
+    excess = excess_over_limit(solution.plan, solution.instance)
     parts = [
         f"{solution.instance.name:<{width}}  cost {cost}",
         *gap_parts(solution),
         *after_search_parts(solution, after_search),
         format_count(solution.attempts, "attempt", "attempts"),
         f"{solution.seconds:.1f} s",
-        "verified",
+        f"OVER THE LIMIT: {excess}" if excess else "verified",
     ]
     if written:
         parts.append(f"-> {', '.join(map(str, written))}")
@@ -92,7 +107,12 @@ def result_line(
 
 
 def result_json(solution: Solution, problem: str, facts: dict[str, Any]) -> str:
-    """Format the result of one instance as JSON; `facts` say how it was found."""
+    """Format the result of one instance as JSON; `facts` say how it was found.
+
+    The plan has been checked in any case, or the search has raised an error. One that only exceeds
+    a limit is not called verified, and has the key "over_limit".
+    """
+    excess = excess_over_limit(solution.plan, solution.instance)
     found = {
         "name": solution.instance.name,
         "problem": problem,
@@ -100,11 +120,25 @@ def result_json(solution: Solution, problem: str, facts: dict[str, Any]) -> str:
         "plan": solution.plan.to_file_numbers(solution.instance),
         "attempts": solution.attempts,
         "seconds": round(solution.seconds, 3),
-        "verified": True,  # the search has checked the plan, or it has raised an error
+        "verified": excess is None,
         "gap": solution.gap,
     }
+    if excess:
+        found["over_limit"] = excess
     found |= plan_facts(problem, solution.plan, solution.instance)
     return json.dumps(found | facts)
+
+
+def excess_over_limit(plan: Plan, instance: Any) -> str | None:
+    """Return by how much a plan exceeds a limit of its instance, such as the number of vehicles.
+
+    None means that it obeys all limits.
+    """
+    try:
+        plan.check(instance)
+    except LimitExceeded as error:
+        return error.excess
+    return None
 
 
 def plan_facts(problem: str, plan: Any, instance: Any) -> dict[str, Any]:
@@ -161,6 +195,22 @@ def summary_line(solutions: Sequence[Solution]) -> str:
     seconds = solutions[0].seconds
     parts.append(f"{seconds:.1f} s")
     return SEPARATOR.join(parts)
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration in the two units that suit it: "10 s", "1 min 40 s", "2 h 5 min"."""
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts: list[str] = []
+    if hours:
+        parts.append(f"{hours:,} h")
+    if minutes:
+        parts.append(f"{minutes} min")
+    if rest and not hours:
+        parts.append(f"{rest} s")
+    return " ".join(parts)
 
 
 def task_line(task: Task, policy: str, search: str) -> str:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-from rhumbline.cli.process import INTERRUPTED, SIGNALS, raise_interrupt
+from rhumbline.cli.process import INTERRUPTED, SIGNALS, flush_stdout, raise_interrupt
 from rhumbline.kernels.numba.rollout import precompile
 
 Handler = Callable[[int, FrameType | None], Any]
@@ -82,7 +82,7 @@ def leave_at_once() -> Generator[None, None, None]:
         yield
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            sys.stdout.flush()
+            flush_stdout()
             sys.stderr.flush()
             precompile.stop_compiling()
             os._exit(INTERRUPTED)

@@ -1,11 +1,9 @@
 """What `rhumb solve` was asked for besides the search, and how its settings are refused."""
 
-import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 import typer
 
@@ -13,7 +11,6 @@ from rhumbline.errors import InputError, shorten
 from rhumbline.improvers import SOLVER_NAMES
 from rhumbline.pipeline import WrongSettings, first_strategy_accepting
 from rhumbline.registry import suggest_known
-from rhumbline.search.after_search import Improvement
 from rhumbline.search.strategies import all_defaults, build_strategy, strategy_class
 
 
@@ -22,8 +19,10 @@ class FileOptions:
     """What is read and written besides instances, plans and results."""
 
     vehicles: int | None = None  # the limit on the vehicles of a plan; None leaves it to the files
+    capacity: float | None = None  # of each vehicle; None leaves it to the files
     warm_starts: tuple[Path, ...] = ()
     trace: Path | None = None
+    skip_bad: bool = False  # whether to go on without the files that cannot be used
 
 
 def check_after_search(then: str, attempts: int | None, seconds: float | None) -> None:
@@ -62,15 +61,3 @@ def wrong_usage() -> Generator[None, None, None]:
         yield
     except WrongSettings as error:
         raise typer.BadParameter(str(error), param_hint="--set") from error
-
-
-def write_trace_line(file: TextIO, found: Improvement) -> None:
-    """Write an improvement as a line of JSON."""
-    line = {
-        "name": found.instance.name,
-        "attempts": found.attempts,
-        "seconds": round(found.seconds, 3),
-        "cost": found.cost,
-        "phase": found.phase,
-    }
-    file.write(json.dumps(line) + "\n")

@@ -1,10 +1,10 @@
-"""The work of `rhumb solve`: read and check everything, search each group, write and print."""
+"""The work of `rhumb solve`: read and check everything, search each group, put out results."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any
 
 from rhumbline.cli import render
 from rhumbline.cli.output_files import (
@@ -14,16 +14,16 @@ from rhumbline.cli.output_files import (
     prepare_folder,
     unique_stems,
 )
-from rhumbline.cli.process import INTERRUPTED, defer_signals, print_note, print_result
-from rhumbline.cli.progress import BarUpdater, show_progress
+from rhumbline.cli.process import INTERRUPTED, defer_signals, print_note
+from rhumbline.cli.progress import Overview, ProgressUpdater, is_terminal, show_progress
+from rhumbline.cli.result_output import ResultOutput, Trace, Verbosity, open_trace
 from rhumbline.cli.signals import SignalGate
-from rhumbline.cli.solve_request import FileOptions, write_trace_line
+from rhumbline.cli.solve_request import FileOptions
 from rhumbline.domains import DOMAINS
-from rhumbline.errors import Infeasible, InputError
-from rhumbline.files import plan_suffix_for, write_plan
-from rhumbline.files.discovery import find_instance_files
+from rhumbline.errors import InputError
+from rhumbline.files import plan_suffix_for
+from rhumbline.files.discovery import discover_files, skipped_text
 from rhumbline.files.plans import match_plan_files
-from rhumbline.formats.safe_io import error_reason
 from rhumbline.inputs import instances_from
 from rhumbline.pipeline import (
     DEFAULT_BUDGET,
@@ -31,24 +31,11 @@ from rhumbline.pipeline import (
     GroupRun,
     Listener,
     SolveRequest,
+    group_instances,
     solve_groups,
 )
-from rhumbline.search.after_search import AfterSearch, Improvement
+from rhumbline.search.after_search import Improvement
 from rhumbline.search.driver import Progress
-from rhumbline.search.solution import Solution
-
-
-@dataclass(frozen=True)
-class Verbosity:
-    """What to print."""
-
-    as_json: bool
-    quiet: bool
-
-    def note(self, line: str) -> None:
-        """Print a line on stderr, unless --quiet was given."""
-        if not self.quiet:
-            print_note(line)
 
 
 @dataclass(frozen=True)
@@ -57,25 +44,23 @@ class SolveJob:
 
     results: Iterator[GroupResult]
     count: int  # of instances
-    request: SolveRequest
     listener: "SearchPrinter"
     gate: SignalGate
-    paths: OutputPaths
-    verbosity: Verbosity
-    files: Sequence[Path]  # where each instance comes from
+    output: ResultOutput
     trace: Path | None
 
 
 @dataclass
 class SearchPrinter(Listener):
-    """Prints what is about to be searched, draws the progress bar and writes the trace."""
+    """Prints what is about to be searched, shows the progress and writes the trace."""
 
     request: SolveRequest
     verbosity: Verbosity
     gate: SignalGate
-    trace: TextIO | None = None
-    bar: ExitStack = field(default_factory=ExitStack)
-    update_bar: BarUpdater | None = None
+    overview: Overview
+    trace: Trace | None = None
+    display: ExitStack = field(default_factory=ExitStack)
+    show: ProgressUpdater | None = None
 
     @property
     def hears_improvements(self) -> bool:
@@ -83,34 +68,38 @@ class SearchPrinter(Listener):
         return self.trace is not None
 
     def group_started(self, run: GroupRun) -> None:
-        """Print the header and the warnings of a group, and begin the bar."""
+        """Print the header and the warnings of a group, and begin to show its progress."""
+        self.overview.begin_group()
+        if self.overview.finished and not is_terminal():
+            self.note(self.overview.status())
         self.note(group_header(run))
         for warning in group_warnings(run, self.request):
             self.note(warning)
-        bar = show_progress(run.task.instances, self.request.budget, self.verbosity.quiet)
-        self.update_bar = self.bar.enter_context(bar)
+        if not self.verbosity.quiet:
+            display = show_progress(run.task.instances, self.request.budget, self.overview)
+            self.show = self.display.enter_context(display)
 
     def check_interruption(self) -> None:
         """Raise a signal that came between two groups, or before the first one."""
         self.gate.raise_if_received()
 
     def progress(self, progress: Progress) -> None:
-        """Move the bar."""
-        if self.update_bar:
-            self.update_bar(progress)
+        """Show how far the search is."""
+        if self.show:
+            self.show(progress)
 
     def improved(self, found: Improvement) -> None:
         """Write a line of the trace."""
         if self.trace:
-            write_trace_line(self.trace, found)
+            self.trace.write(found)
 
     def note(self, line: str) -> None:
         """Print a line on stderr."""
         self.verbosity.note(line)
 
     def group_ended(self, run: GroupRun) -> None:
-        """Take the bar away."""
-        self.bar.close()
+        """Take the progress away."""
+        self.display.close()
 
 
 def prepare_job(
@@ -122,15 +111,14 @@ def prepare_job(
     gate: SignalGate,
 ) -> SolveJob:
     """Read all instances of all files and folders, and check everything before the first search."""
-    files: list[Path] = []
-    instances: list[Any] = []
-    for file in [file for path in input_paths for file in find_instance_files(path)]:
-        found = instances_from(file, options.vehicles)
-        instances += found
-        files += [file] * len(found)
+    read = read_inputs(input_paths, options)
+    report_omissions(read, verbosity)
+    instances = read.instances
     request = replace(request, warm_start=match_plan_files(instances, options.warm_starts))
     gate.close()  # from now on, a signal is answered with plans
-    listener = SearchPrinter(request, verbosity, gate)
+    groups = len(group_instances(instances, request.augment))
+    overview = Overview(len(instances), groups, request.budget, request.total_seconds)
+    listener = SearchPrinter(request, verbosity, gate, overview)
     with gate.opened():
         results = solve_groups(instances, request, listener)
     paths = prepare_output_paths(paths, instances, request.after.top)
@@ -139,39 +127,97 @@ def prepare_job(
             "no budget given: up to 1,600 attempts and then local search, 30 seconds at most "
             "(--attempts, --seconds, --then none)"
         )
+    if len(instances) > 1:
+        verbosity.note(overview.plan())
     return SolveJob(
         results=results,
         count=len(instances),
-        request=request,
         listener=listener,
         gate=gate,
-        paths=paths,
-        verbosity=verbosity,
-        files=files,
+        output=ResultOutput(request, paths, verbosity, read.files, len(read.errors)),
         trace=options.trace,
     )
 
 
+@dataclass
+class ReadInputs:
+    """The instances of a call, the file of each, and what was left out."""
+
+    instances: list[Any] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    skipped: list[Path] = field(default_factory=list)  # files of folders that are no instances
+    errors: list[InputError] = field(default_factory=list)  # of files that cannot be used
+
+
+def read_inputs(paths: Sequence[Path], options: FileOptions) -> ReadInputs:
+    """Read the instances of all files and folders.
+
+    Raises the first error without --skip-bad; with it all errors are collected. If nothing can be
+    used at all, the errors are printed and the last one is raised.
+    """
+    read = ReadInputs()
+    for path in paths:
+        with collect_error(read, options):
+            found = discover_files(path)
+            read.skipped += found.skipped
+            for file in found.files:
+                with collect_error(read, options):
+                    instances = instances_from(file, options.vehicles, options.capacity)
+                    read.instances += instances
+                    read.files += [file] * len(instances)
+    if read.errors and not read.instances:
+        *others, last = read.errors
+        for error in others:
+            print_note(f"error: {error}")
+        raise last
+    return read
+
+
+@contextmanager
+def collect_error(read: ReadInputs, options: FileOptions) -> Generator[None, None, None]:
+    """Keep the error of an unusable file with --skip-bad; raise it without."""
+    try:
+        yield
+    except InputError as error:
+        if not options.skip_bad:
+            raise
+        read.errors.append(error)
+
+
+def report_omissions(read: ReadInputs, verbosity: Verbosity) -> None:
+    """Print the errors of skipped files, and name the files of folders that are no instances."""
+    for error in read.errors:
+        print_note(f"error: {error}")
+    if read.skipped:
+        verbosity.note(skipped_text(read.skipped))
+
+
 def run_job(job: SolveJob) -> int:
-    """Write and print the results of each group until all are done or a signal comes.
+    """Put out the results of each group until all are done or a signal comes.
 
     Return the exit code.
     """
-    finished = 0
-    unmet = 0
-    with open_trace(job.trace) as job.listener.trace:
+    output = job.output
+    with open_trace(job.trace) as trace:
+        job.listener.trace = trace
         try:
             for result in next_results(job):
                 with defer_signals():
-                    write_results(result, job)
-                    finished += len(result.solutions)
-                    unmet += sum(solution.unmet is not None for solution in result.solutions)
+                    output.put_out(result)
+                job.listener.overview.end_group(len(result.group.places))
                 if result.interrupted:
                     raise KeyboardInterrupt
+                if not output.is_heard:
+                    break
         except KeyboardInterrupt:
-            report_interruption(finished, job.count, job.verbosity)
+            report_interruption(output.finished, job.count, output.verbosity)
             return INTERRUPTED
-    return Infeasible.exit_code if unmet else 0
+    if trace and trace.has_failed:
+        output.has_failed = True
+    if output.bad_files:
+        files = render.format_count(output.bad_files, "file", "files")
+        print_note(f"error: {files} could not be used and had to be skipped; see above")
+    return output.exit_code
 
 
 def next_results(job: SolveJob) -> Iterator[GroupResult]:
@@ -182,21 +228,6 @@ def next_results(job: SolveJob) -> Iterator[GroupResult]:
         if result is None:
             return
         yield result
-
-
-@contextmanager
-def open_trace(path: Path | None) -> Generator[TextIO | None, None, None]:
-    """Open the file for improvements, which is written line by line; yield None without one."""
-    if path is None:
-        yield None
-        return
-    try:
-        file = path.open("w", encoding="utf-8", buffering=1)
-    except (OSError, ValueError) as error:
-        message = f"{path}: cannot be written: {error_reason(error)}; choose another place"
-        raise InputError(message) from error
-    with file:
-        yield file
 
 
 def prepare_output_paths(paths: OutputPaths, instances: Sequence[Any], top: int) -> OutputPaths:
@@ -245,69 +276,6 @@ def group_warnings(run: GroupRun, request: SolveRequest) -> Iterator[str]:
         if tools and tools.polisher:
             advice += ", and try --polish"
         yield f"{size} are far beyond what this policy was trained at: {advice}"
-
-
-def write_results(result: GroupResult, job: SolveJob) -> None:
-    """Write all files of a group, then print its results.
-
-    Plans that exceed a limit are neither written nor printed: they are reported as errors.
-    """
-    found = result.by_place()
-    kept = {index: solution for index, solution in found.items() if not solution.unmet}
-    for index, solution in kept.items():
-        write_files(index, solution, job)
-    print_results(kept, result, job)
-    for solution in found.values():
-        if solution.unmet:
-            print_note(f"error: {solution.unmet}")
-
-
-def print_results(kept: Mapping[int, Solution], result: GroupResult, job: SolveJob) -> None:
-    """Print the result of each instance of a group, and their mean on stderr."""
-    run = result.run
-    after_search = run.after if run else AfterSearch()
-    solutions = list(kept.values())
-    width = max((len(solution.instance.name) for solution in solutions), default=0)
-    for index, solution in kept.items():
-        if job.verbosity.as_json:
-            facts = run_facts(run, job.request)
-            facts["file"] = str(job.files[index])  # several may hold instances of one name
-            facts |= render.after_search_facts(solution, after_search)
-            line = render.result_json(solution, solution.instance.problem, facts)
-        else:
-            written = job.paths.files(index, 1 + len(solution.others))
-            line = render.result_line(solution, width, written, after_search)
-        print_result(line)
-    if len(solutions) > 1:
-        job.verbosity.note(render.summary_line(solutions))
-
-
-def run_facts(run: GroupRun | None, request: SolveRequest) -> dict[str, Any]:
-    """Return how a result was found, for JSON; an interruption may have come before all that."""
-    facts: dict[str, Any] = {
-        "search": run.strategy_name if run else None,
-        "policy": run.policy.name if run else None,
-        "engine": run.task.resolved_engine if run else None,
-        "seed": request.seed,
-    }
-    if request.augment > 1:
-        facts["augment"] = request.augment
-    return facts
-
-
-def write_files(index: int, solution: Solution, job: SolveJob) -> None:
-    """Write the plans of an instance (--output) and its picture (--plot)."""
-    instance = solution.instance
-    found = [solution, *solution.others]
-    files = job.paths.plans(index, len(found))  # none without --output
-    for file, one in zip(files, found, strict=False):
-        cost = render.format_cost(one.cost, instance.has_integer_costs).replace(",", "")
-        write_plan(file, cast(Any, one.plan), instance, f"cost {cost}, found by rhumbline")
-    picture = job.paths.picture(index)
-    if picture:
-        from rhumbline.plots import save_plan
-
-        save_plan(picture, instance, cast(Any, solution.plan))
 
 
 def report_interruption(finished: int, total: int, verbosity: Verbosity) -> None:

@@ -12,7 +12,10 @@ from rhumbline.domain import (
     TrainingTraits,
 )
 from rhumbline.formats.dataset import load_dataset, save_batch
+from rhumbline.formats.plain.csv_files import is_csv, read_csv
+from rhumbline.formats.plain.routing_json import is_cvrp_json, read_routing_json
 from rhumbline.formats.plan_numbers import parse_routes
+from rhumbline.formats.unsupported.solomon import is_solomon, refuse_solomon
 from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
 from rhumbline.local_search.polish import route_polisher
 from rhumbline.policies.attention.encoder import Architecture
@@ -41,8 +44,10 @@ CVRP_DOMAIN = Domain(
         "cvrp": PolicyFamily(Architecture, CVRPPolicy, RULES, converters={"tsp": CVRPPolicy.after}),
     },
     files=FileFormats(
-        readers={".vrp": read_vrp},
+        readers={".vrp": read_vrp, ".csv": read_csv, ".json": read_routing_json},
+        readers_by_content=((is_solomon, refuse_solomon),),
         readers_by_type={"CVRP": read_vrp},
+        content_checks={".csv": is_csv, ".json": is_cvrp_json},
         dataset=DatasetFormat(frozenset({"xy", "demand"}), load_dataset, save_batch),
         plan_suffix=".sol",
         write_plan=write_sol,

@@ -12,6 +12,8 @@ from rhumbline.domain import (
     TrainingTraits,
 )
 from rhumbline.formats.dataset import load_dataset, save_batch
+from rhumbline.formats.plain.csv_files import is_csv, read_csv
+from rhumbline.formats.plain.routing_json import is_tsp_json, read_routing_json
 from rhumbline.formats.plan_numbers import parse_tour
 from rhumbline.formats.tsplib import read_named_tour, read_tsp, write_tour
 from rhumbline.local_search.polish import tour_polisher
@@ -39,8 +41,10 @@ TSP_DOMAIN = Domain(
     problem=RULES,
     policies={"tsp": PolicyFamily(Architecture, TSPPolicy, RULES)},
     files=FileFormats(
-        readers={".tsp": read_tsp},
+        readers={".tsp": read_tsp, ".csv": read_csv, ".json": read_routing_json},
+        readers_by_content=((is_csv, read_csv),),
         readers_by_type={"TSP": read_tsp, "": read_tsp},
+        content_checks={".csv": is_csv, ".json": is_tsp_json},
         dataset=DatasetFormat(frozenset({"xy"}), load_dataset, save_batch),
         plan_suffix=".tour",
         write_plan=write_tour,

@@ -84,7 +84,7 @@ def reader_of_content(path: Path) -> Reader:
     """Return the reader for a file of an unknown suffix."""
     if path.is_fifo():  # it can be read only once
         known = ", ".join(reader_suffixes())
-        advice = f"save it under a name that ends in {known}"
+        advice = f"save it under a name that ends in {known}, or pipe it to -"
         raise InputError.at(path, None, f"is a pipe, expected a file; {advice}")
     for formats in all_formats():
         for fits, reader in formats.readers_by_content:

@@ -1,5 +1,7 @@
 """Find the files that hold instances, given a file, a folder or a pattern."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from glob import glob
 from pathlib import Path
 
@@ -8,22 +10,50 @@ from rhumbline.files import DATASET_SUFFIX, all_formats, reader_suffixes
 from rhumbline.formats.best_known import BEST_KNOWN_FILES
 from rhumbline.formats.safe_io import error_reason
 
+MAX_NAMED_FILES = 8  # in a note
+
+
+@dataclass
+class Discovery:
+    """The instance files at a place, and the other files there, which are skipped."""
+
+    files: list[Path] = field(default_factory=list)
+    skipped: list[Path] = field(default_factory=list)
+
+    def enter(self, file: Path) -> None:
+        """Add a file of a folder or a pattern to those that it belongs to."""
+        if holds_instances(file):
+            self.files.append(file)
+        elif not (file.is_dir() or file.name in BEST_KNOWN_FILES or file.name.startswith(".")):
+            self.skipped.append(file)
+
+    def enter_folder(self, folder: Path) -> None:
+        """Add the files of a folder, sorted by name."""
+        for file in sorted(folder.iterdir()):
+            self.enter(file)
+
 
 def find_instance_files(place: str | Path) -> list[Path]:
     """Return the file itself, the instance files of a folder by name, or those of a pattern."""
+    return discover_files(place).files
+
+
+def discover_files(place: str | Path) -> Discovery:
+    """Return the same files, and those of a folder or a pattern that hold no instances."""
     try:
-        return find_files_at(place)
+        return discover_files_at(place)
     except OSError as error:  # a name that is too long, a folder without permission
         message = f"cannot be read: {error_reason(error)}"
         raise InputError.at(Path(place), None, message) from error
 
 
-def find_files_at(place: str | Path) -> list[Path]:
-    """Do the work of `find_instance_files`; may raise `OSError`."""
+def discover_files_at(place: str | Path) -> Discovery:
+    """Do the work of `discover_files`; may raise `OSError`."""
     path = Path(place)
     if path.is_dir():
-        found = files_of_folder(path)
-        if not found:
+        found = Discovery()
+        found.enter_folder(path)
+        if not found.files:
             known = ", ".join(known_suffixes())
             expected = f"expected names that end in {known}"
             raise InputError(
@@ -31,32 +61,39 @@ def find_files_at(place: str | Path) -> list[Path]:
             )
         return found
     if path.exists() or not has_wildcard(str(place)):
-        return [path]  # its reader says what is wrong with it
-    found = files_of_pattern(place)
-    if not found:
+        return Discovery([path])  # its reader says what is wrong with it
+    found = discover_pattern(place)
+    if not found.files:
         raise InputError(f"{shorten_path(place)}: no file that holds instances has such a name")
     return found
 
 
-def files_of_pattern(pattern: str | Path) -> list[Path]:
+def discover_pattern(pattern: str | Path) -> Discovery:
     """Return the instance files that match a pattern, and those of matching folders.
 
     A pattern that names a suffix means every file with it; without one the content decides.
     """
     suffix = Path(pattern).suffix
     names_suffix = bool(suffix) and not has_wildcard(suffix)
-    found: list[Path] = []
+    found = Discovery()
     for match in map(Path, sorted(glob(str(pattern)))):
         if match.is_dir():
-            found += files_of_folder(match)
-        elif names_suffix or holds_instances(match):
-            found.append(match)
+            found.enter_folder(match)
+        elif names_suffix:
+            found.files.append(match)
+        else:
+            found.enter(match)
     return found
 
 
-def files_of_folder(folder: Path) -> list[Path]:
-    """Return the instance files of a folder, sorted by name."""
-    return [file for file in sorted(folder.iterdir()) if holds_instances(file)]
+def skipped_text(skipped: Sequence[Path]) -> str:
+    """Format a note that names the first skipped files."""
+    count = len(skipped)
+    names = [file.name for file in skipped[:MAX_NAMED_FILES]]
+    if count > MAX_NAMED_FILES:
+        names.append("...")
+    what = "file that is no instance" if count == 1 else "files that are no instances"
+    return f"skipped {count:,} {what}: {', '.join(names)}"
 
 
 def has_wildcard(text: str) -> bool:

@@ -7,7 +7,13 @@ from typing import Any
 
 from rhumbline.domain import Domain
 from rhumbline.domains import DOMAINS
-from rhumbline.errors import Infeasible, InputError, explain_parse_error, shorten
+from rhumbline.errors import (
+    Infeasible,
+    InputError,
+    PlanError,
+    explain_parse_error,
+    shorten,
+)
 from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.problems import Plan
 
@@ -136,11 +142,22 @@ def plan_domains() -> dict[str, Domain]:
 
 def pick_plan(path: Path, results: ResultsByName, instance: Any) -> Plan:
     """Return the plan that a file of results has for an instance."""
+    line, result = pick_results(path, results, instance)[0]
+    return parse_plan(path, line, result["plan"], instance)
+
+
+def pick_results(
+    path: Path, results: ResultsByName, instance: Any
+) -> list[tuple[int | None, dict[str, Any]]]:
+    """Return the results that a file has for an instance, one at least."""
     wanted = instance.problem
-    for line, result in results.get(instance.name, ()):
-        problem = result.get("problem", wanted)
-        if problem == wanted:
-            return parse_plan(path, line, result["plan"], instance)
+    found = [
+        (line, result)
+        for line, result in results.get(instance.name, ())
+        if result.get("problem", wanted) == wanted
+    ]
+    if found:
+        return found
     others: list[str] = []
     for name, entries in results.items():
         for _, result in entries:
@@ -230,7 +247,8 @@ def parse_plan(path: Path, line: int | None, numbers: Any, instance: Any) -> Pla
     except (TypeError, ValueError, KeyError) as error:
         expected = f"expected {domain.files.plan_form} that the instance knows"
         message = f'"plan" is no plan for {shorten(instance.name)}, {expected}'
-        raise InputError.at(path, line, message) from error
+        kind = PlanError if isinstance(error, KeyError) else InputError
+        raise kind.at(path, line, message) from error
     except Infeasible as error:
-        raise InputError.at(path, line, f"is no plan for {error}") from error
+        raise PlanError.at(path, line, f"is no plan for {error}") from error
     return plan

@@ -22,6 +22,7 @@ from rhumbline.errors import (
     shorten_path,
 )
 from rhumbline.formats.best_known import with_best_makespan
+from rhumbline.formats.decimal_words import refuse_decimal_words
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import Row, Sections, text_lines
 from rhumbline.problems.jssp.instance import (
@@ -236,6 +237,8 @@ def integers_of_words(
     file: Sections, line: int, words: Sequence[str], what: str
 ) -> tuple[int, ...]:
     """Return words of a line as whole numbers, 0 or more."""
+    if what == "a duration":
+        refuse_decimal_words(file, line, words, what)
     return tuple(file.parse_integer(line, word, what) for word in words)
 
 
@@ -355,14 +358,14 @@ def read_job(
         problem = f"is not in {name}"
     if problem:
         expected = f"expected jobs 1 to {count} once each"
-        raise file.error(line, f"job {number} {problem}, {expected}")
+        raise file.violation(line, f"job {number} {problem}, {expected}")
     words = found[2].split()
     starts = integers_of_words(file, line, words, "a start time")
     needed = len(instance.durations[number - 1])
     if len(starts) != needed:
         given = f"job {number} has {len(starts)} start times"
         expected = f"{name} has {needed} operations"
-        raise file.error(line, f"{given}, {expected}")
+        raise file.violation(line, f"{given}, {expected}")
     jobs[number] = starts
 
 
@@ -376,17 +379,17 @@ def check_schedule(
     if len(jobs) < instance.job_count:
         missing = next(n for n in range(1, instance.job_count + 1) if n not in jobs)
         found = f"job {missing} is missing, {shorten(instance.name)} has {instance.job_count}"
-        raise file.error(None, f"{found}; is it complete?")
+        raise file.violation(None, f"{found}; is it complete?")
     schedule = Schedule(tuple(jobs[number] for number in sorted(jobs)))
     try:
         schedule.check(instance)
     except Infeasible as error:
-        raise file.error(None, f"is no schedule for {error}") from error
+        raise file.violation(None, f"is no schedule for {error}") from error
     end = schedule.cost(instance)
     if makespan and makespan[1] != end:
         line, stated = makespan
         message = f"the makespan is said to be {stated}, the schedule ends at {end}"
-        raise file.error(line, message)
+        raise file.violation(line, message)
     return schedule
 
 

@@ -1,7 +1,8 @@
 """Job shops as JSON: {"durations": [[3, 2], [4]], "machines": [[0, 1], [1]]}, a list for each job.
 
 Optional keys: "name", "best_known", "machine_count" (if some machines have no operation) and
-"first_machine" (0 or 1).
+"first_machine" (0 or 1). The objects of job_shop_lib ("duration_matrix", "machines_matrix") are
+read too.
 """
 
 import json
@@ -13,6 +14,9 @@ from rhumbline.errors import InputError, escape_controls, explain_parse_error, s
 from rhumbline.formats.best_known import check_known_cost, with_best_makespan
 from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.problems.jssp.instance import JSSPInstance, Table, jssp_from_tables
+from rhumbline.problems.jssp.job_shop_lib import LIBRARY_FORM, from_library
+from rhumbline.problems.jssp.python_inputs import JSSP_FORMS, refuse_decimal_durations
+from rhumbline.problems.mappings import explain_keys
 
 REQUIRED_KEYS = ("durations", "machines")
 
@@ -23,6 +27,7 @@ def read_json(path: Path) -> JSSPInstance:
     Its own "best_known" has priority over files beside it and over the table of classics.
     """
     facts = load_object(path)
+    refuse_decimal_durations(facts["durations"], str(path))
     durations, machines = (integer_table(path, key, facts[key]) for key in REQUIRED_KEYS)
     name = facts.get("name", path.stem)
     if not isinstance(name, str):
@@ -43,9 +48,10 @@ def read_json(path: Path) -> JSSPInstance:
 
 def is_job_shop_json(path: Path) -> bool:
     """Return whether a JSON file is meant as a job shop, valid or not."""
-    key = f'"{REQUIRED_KEYS[0]}"'
     content = read_bytes(path, LIMITS.max_text_bytes)
-    return key.encode() in content
+    keys = [form.needed[0] for form in JSSP_FORMS]
+    quoted = [f'"{key}"'.encode() for key in keys]
+    return any(key in content for key in quoted)
 
 
 def load_object(path: Path) -> dict[str, Any]:
@@ -56,6 +62,8 @@ def load_object(path: Path) -> dict[str, Any]:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
         reason = explain_parse_error(error)
         raise InputError.at(path, line, f"is not JSON ({reason}); correct it") from error
+    if isinstance(facts, dict) and LIBRARY_FORM.needed[0] in facts:
+        facts = translate_library(path, cast(dict[str, Any], facts))
     known = (*REQUIRED_KEYS, "name", "best_known", "machine_count", "first_machine")
     if not isinstance(facts, dict):
         message = f"expected a JSON object with {' and '.join(REQUIRED_KEYS)}"
@@ -69,6 +77,16 @@ def load_object(path: Path) -> dict[str, Any]:
             message = f"'{shorten(key)}' is not known here, expected {', '.join(known)}"
             raise InputError.at(path, None, message)
     return facts
+
+
+def translate_library(path: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the object of job_shop_lib in our own keys."""
+    if not LIBRARY_FORM.fits(facts):
+        raise InputError.at(path, None, explain_keys(facts, [LIBRARY_FORM]))
+    try:
+        return from_library(facts)
+    except InputError as error:
+        raise InputError.at(path, None, str(error)) from error
 
 
 def integer_table(path: Path, key: str, value: object) -> Table:

@@ -97,7 +97,8 @@ def explain_special_file(mode: int) -> str:
     kind = "a device or a socket"
     if stat.S_ISFIFO(mode):
         kind = "a pipe"
-    return f"is {kind}, expected a file; save its content in a file and name that"
+    advice = "save its content in a file and name that, or pipe it to - (standard input)"
+    return f"is {kind}, expected a file; {advice}"
 
 
 def write_text(path: Path, text: str) -> None:

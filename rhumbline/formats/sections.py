@@ -9,8 +9,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from rhumbline.errors import InputError, escape_controls, quote, shorten
+from rhumbline.errors import InputError, PlanError, escape_controls, quote, shorten
 from rhumbline.formats.safe_io import LIMITS, read_bytes
+from rhumbline.formats.unsupported.words import explain_type, explain_unsupported
 from rhumbline.problems.metrics import MAX_NUMBER
 
 Option = TypeVar("Option")
@@ -38,6 +39,10 @@ class Sections:
     def error(self, line: int | None, message: str) -> InputError:
         """Return an error that points into this file."""
         return InputError.at(self.path, line, message)
+
+    def violation(self, line: int | None, message: str) -> InputError:
+        """Return an error that points to where the plan of this file breaks a rule."""
+        return PlanError.at(self.path, line, message)
 
     def section(self, key: str) -> tuple[int, list[Row]]:
         """Return the first line and the rows of a required section."""
@@ -114,7 +119,7 @@ class Sections:
         if word != expected:
             found = f"TYPE is {quote(word)}"
             message = f"{found}, expected {expected}; {advice}"
-            raise self.error(line, message)
+            raise self.error(line, explain_type(word) or message)
 
     def dimension(self, smallest: int, largest: int, nodes: str) -> int:
         """Return the number of nodes, which must be within what the package solves."""
@@ -170,6 +175,8 @@ def open_keyword(
     if value is not None and not key.endswith("_SECTION"):
         file.headers[key] = (line, value)
         return None
+    if unsupported := explain_unsupported(key):
+        raise file.error(line, unsupported)
     if key not in allowed or value:
         shown = shorten(f"{key} {value or ''}".strip())
         known = ", ".join(allowed)
@@ -196,6 +203,12 @@ def first_word(value: str | None) -> str:
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Return the lines of a file that are not blank, stripped, with their numbers."""
+    lines = decode_lines(path)
+    return ((line, stripped) for line, raw in enumerate(lines, 1) if (stripped := raw.strip()))
+
+
+def decode_lines(path: Path) -> list[str]:
+    """Return all lines of a text file, whatever ends them."""
     content = read_bytes(path, LIMITS.max_text_bytes)
     if b"\0" in content:
         message = "is a binary file (or UTF-16 text), expected text in UTF-8"
@@ -204,5 +217,4 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:  # old files have comments in Latin-1
         text = content.decode("latin-1")
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return ((line, stripped) for line, raw in enumerate(lines, 1) if (stripped := raw.strip()))
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")

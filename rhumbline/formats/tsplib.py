@@ -57,13 +57,16 @@ def read_tour(path: Path, instance: TSPInstance) -> Tour:
         number = file.parse_integer(line, word, "a node number or -1")
         if number not in city_of:
             found = f"node {number} is not in {shorten(instance.name)}"
-            raise file.error(line, f"{found}; is this the tour of another instance?")
-        file.note_once(seen, number, line)
+            raise file.violation(line, f"{found}; is this the tour of another instance?")
+        if number in seen:
+            found = f"node {number} is given twice, first on line {seen[number]}"
+            raise file.violation(line, f"{found}; expected each node once")
+        seen[number] = line
     if len(seen) != instance.size:
         start, _ = file.section("TOUR_SECTION")
         found = f"TOUR_SECTION has {len(seen)} nodes"
         expected = f"{shorten(instance.name)} has {instance.size} cities"
-        raise file.error(start, f"{found}, {expected}")
+        raise file.violation(start, f"{found}, {expected}")
     return Tour(tuple(city_of[number] for number in seen))
 
 

@@ -8,17 +8,20 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from rhumbline.errors import Infeasible, InputError, quote, shorten
+from rhumbline.errors import Infeasible, LimitExceeded, quote, shorten
 from rhumbline.formats.best_known import read_best_known
 from rhumbline.formats.coordinates import (
     read_coordinates,
     read_display_positions,
     read_weight_matrix,
 )
+from rhumbline.formats.decimal_words import load_factor, parse_load
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import KEYWORD, Sections, read_sections, text_lines
+from rhumbline.formats.unsupported.solomon import is_solomon, refuse_solomon
 from rhumbline.problems.cvrp.instance import LIMITS, CVRPInstance, Routes, min_vehicles
 from rhumbline.problems.cvrp.rules import CVRP
+from rhumbline.problems.decimals import Loads, format_load
 from rhumbline.problems.metrics import Metric
 
 VRPLIB_METRICS: dict[str, Metric] = {
@@ -67,11 +70,14 @@ def read_vrp(path: Path) -> CVRPInstance:
     The depot becomes node 0. The others keep the order of the file (of the matrix, if there is
     one), so that customer k is the k-th of them, as in CVRPLIB's solutions.
     """
+    if is_solomon(path):
+        refuse_solomon(path)
     file = read_sections(path, VRPLIB.sections)
     file.check_type("CVRP", "rhumb reads files of capacitated vehicle routing here")
     refuse_duration_limits(file)
     size = file.dimension(2, CVRP.max_size, "nodes (the depot and its customers)")
-    demand_rows = read_demands(file, size)
+    factor = load_factor(file)
+    demand_rows = read_demands(file, size, factor)
     nodes = read_nodes(file, size, demand_rows)
     if missing := set(nodes.numbers) ^ set(demand_rows):
         raise file.error(*explain_mismatch(file, demand_rows, missing))
@@ -80,9 +86,10 @@ def read_vrp(path: Path) -> CVRPInstance:
     order = [nodes.numbers.index(depot), *customers]
     numbers = [nodes.numbers[index] for index in order]
     name = file.name()
-    capacity = positive_header(file, "CAPACITY", "the load of a vehicle")
-    check_demands(file, [demand_rows[number] for number in numbers], numbers, capacity)
+    capacity = positive_header(file, "CAPACITY", "the load of a vehicle", factor)
     demands = tuple(demand_rows[number][1] for number in numbers)
+    loads = Loads(demands, capacity, factor)
+    check_demands(file, [demand_rows[number][0] for number in numbers], numbers, loads)
     return CVRPInstance(
         name=name,
         metric=file.choice("EDGE_WEIGHT_TYPE", VRPLIB_METRICS),
@@ -90,8 +97,9 @@ def read_vrp(path: Path) -> CVRPInstance:
         capacity=capacity,
         xy=None if nodes.xy is None else nodes.xy[order],
         matrix=None if nodes.matrix is None else nodes.matrix[np.ix_(order, order)],
-        vehicles=read_vehicles(file, demands, capacity),
+        vehicles=read_vehicles(file, loads),
         best_known=read_best_known(path.parent, name),
+        load_factor=factor,
     )
 
 
@@ -121,8 +129,8 @@ def read_nodes(file: Sections, size: int, demand_nodes: Collection[int]) -> Node
     return NodeTable(numbers, xy, matrix)
 
 
-def read_demands(file: Sections, size: int) -> dict[int, tuple[int, int]]:
-    """Read line and demand of each node number."""
+def read_demands(file: Sections, size: int, factor: int) -> dict[int, tuple[int, int]]:
+    """Read line and demand of each node number; demands are multiplied by the factor."""
     start, rows = file.section("DEMAND_SECTION")
     if len(rows) != size:
         raise file.error(start, explain_demand_count(file, size))
@@ -135,7 +143,7 @@ def read_demands(file: Sections, size: int) -> dict[int, tuple[int, int]]:
         number, load = words
         node = file.parse_integer(line, number, "a node number")
         file.note_once(seen, node, line)
-        demand = file.parse_integer(line, load, "the demand of a node")
+        demand = parse_load(file, (line, load), "the demand of a node", factor)
         demands.append(demand)
     rows_of_nodes = zip(seen.items(), demands, strict=True)
     return {node: (line, demand) for (node, line), demand in rows_of_nodes}
@@ -190,38 +198,38 @@ def read_depot(file: Sections, numbers: set[int]) -> int:
     return depot
 
 
-def positive_header(file: Sections, key: str, what: str) -> int:
-    """Return the value of a required header that counts something."""
+def positive_header(file: Sections, key: str, what: str, factor: int = 0) -> int:
+    """Return the value of a required header; a factor of loads is multiplied with it."""
     if key not in file.headers:
         expected = f"expected '{key} : ' and {what}"
         raise file.error(None, f"{key} is missing, {expected}")
     line, word = file.headers[key]
     description = f"{what} after {key}"
-    value = file.parse_integer(line, word, description)
+    if factor:
+        value = parse_load(file, (line, word), description, factor)
+    else:
+        value = file.parse_integer(line, word, description)
     if not 1 <= value <= LIMITS.max_capacity:
         expected = f"expected {what}: 1 to {LIMITS.max_capacity}"
         raise file.error(line, f"{key} is {value}, {expected}")
     return value
 
 
-def check_demands(
-    file: Sections, rows: list[tuple[int, int]], numbers: list[int], capacity: int
-) -> None:
+def check_demands(file: Sections, lines: list[int], numbers: list[int], loads: Loads) -> None:
     """Raise if the depot has a demand, or at a customer whose demand exceeds the capacity."""
-    line, demand = rows[0]
-    if demand:
-        who = f"the depot (node {numbers[0]})"
-        raise file.error(line, f"{who} demands {demand}, expected 0")
-    for customer in range(1, len(rows)):
-        line, demand = rows[customer]
-        if demand > capacity:
-            node = numbers[customer]
-            who = f"customer {customer} (node {node})"
-            limit = f"more than the CAPACITY {capacity} of a vehicle"
-            raise file.error(line, f"{who} demands {demand}, {limit}")
+    factor = loads.factor
+    for place, demand in enumerate(loads.demands):
+        shown = format_load(demand, factor)
+        node = numbers[place]
+        if place == 0 and demand:
+            raise file.error(lines[0], f"the depot (node {node}) demands {shown}, expected 0")
+        if demand > loads.capacity:
+            who = f"customer {place} (node {node})"
+            limit = f"more than the CAPACITY {format_load(loads.capacity, factor)} of a vehicle"
+            raise file.error(lines[place], f"{who} demands {shown}, {limit}")
 
 
-def read_vehicles(file: Sections, demands: tuple[int, ...], capacity: int) -> int | None:
+def read_vehicles(file: Sections, loads: Loads) -> int | None:
     """Read the limit on the number of vehicles; None without VEHICLES.
 
     The k of a name such as A-n32-k5 is no limit.
@@ -229,10 +237,12 @@ def read_vehicles(file: Sections, demands: tuple[int, ...], capacity: int) -> in
     if "VEHICLES" not in file.headers:
         return None
     vehicles = positive_header(file, "VEHICLES", "the number of vehicles")
-    needed = min_vehicles(demands, capacity)
+    needed = min_vehicles(loads.demands, loads.capacity)
     if vehicles < needed:
         line, _ = file.headers["VEHICLES"]
-        need = f"the demand of {sum(demands)} needs at least {needed} of CAPACITY {capacity}"
+        demand = format_load(sum(loads.demands), loads.factor)
+        capacity = format_load(loads.capacity, loads.factor)
+        need = f"the demand of {demand} needs at least {needed} of CAPACITY {capacity}"
         raise file.error(line, f"VEHICLES is {vehicles}, but {need}")
     return vehicles
 
@@ -260,7 +270,7 @@ def read_sol(path: Path, instance: CVRPInstance) -> Routes:
     try:
         plan.check(instance)
     except Infeasible as error:
-        raise InputError.at(path, None, f"is no plan for {error}") from error
+        raise file.violation(None, f"is no plan for {error}") from error
     for line, stated in stated_costs:
         check_stated_cost(file, line, stated, plan, instance)
     return plan
@@ -282,7 +292,7 @@ def check_stated_cost(
         said = f"the cost is said to be {stated:,g}"
         found = f"in {shorten(instance.name)} these routes cost {cost:,g}"
         advice = "is this the solution of another instance? If not, take out this line"
-        raise file.error(line, f"{said}, {found}; {advice}")
+        raise file.violation(line, f"{said}, {found}; {advice}")
 
 
 def read_route(
@@ -294,22 +304,31 @@ def read_route(
         if not 1 <= customer < instance.size:
             expected = f"expected 1 to {instance.size - 1}"
             found = f"customer {customer} is not in {shorten(instance.name)}, {expected}"
-            raise file.error(line, f"{found}; is this the solution of another instance?")
+            raise file.violation(line, f"{found}; is this the solution of another instance?")
         if customer in seen:
             first = f"first on line {seen[customer]}"
-            raise file.error(line, f"customer {customer} is served twice, {first}")
+            raise file.violation(line, f"customer {customer} is served twice, {first}")
         seen[customer] = line
     load = sum(instance.demands[customer] for customer in route)
     capacity = instance.capacity
     if load > capacity:
-        limit = f"the capacity of {shorten(instance.name)} is {capacity}"
-        raise file.error(line, f"the route carries {load}, {limit}")
+        found = f"the route carries {instance.show_load(load)}"
+        limit = f"the capacity of {shorten(instance.name)} is"
+        shown = instance.show_load(capacity)
+        raise file.violation(line, f"{found}, {limit} {shown}")
     return route
 
 
 def write_sol(path: Path, routes: Routes, instance: CVRPInstance, comment: str) -> None:
-    """Check a plan and write it as CVRPLIB does; `comment` is unused, the format has none."""
-    routes.check(instance)
+    """Check a plan and write it as CVRPLIB does; `comment` is unused, the format has none.
+
+    A plan that only exceeds the limit on vehicles is written with a note that says so.
+    """
+    notes: list[str] = []
+    try:
+        routes.check(instance)
+    except LimitExceeded as error:
+        notes.append(f"COMMENT : over the limit: {error.excess}")
     plan = routes.to_file_numbers(instance)
     served = [route for route in plan if route]
     lines: list[str] = []
@@ -317,5 +336,5 @@ def write_sol(path: Path, routes: Routes, instance: CVRPInstance, comment: str) 
         words = " ".join(map(str, route))
         lines.append(f"Route #{number}: {words}")
     lines.append(f"Cost {routes.cost(instance)}")
-    lines.append("")
+    lines += [*notes, ""]
     write_text(path, "\n".join(lines))

@@ -15,7 +15,9 @@ from rhumbline.kernels.threads import SHARED_CORES
 from rhumbline.search.account import Spent
 from rhumbline.search.first_plans import first_solutions, latest_end
 from rhumbline.search.solution import Solution, incumbent
+from rhumbline.search.strategies import build_strategy
 from rhumbline.search.strategy import (
+    Distributions,
     PlainStrategy,
     Step,
     Strategy,
@@ -77,6 +79,8 @@ class Progress:
     latest: Float[Tensor, "B"]  # cheapest cost of the latest step
     latents: Float[Tensor, "B K Z"] | None  # what the latest step tried
     phase: str = "search"  # then "polish", or the name of a classical solver
+    latent_costs: Float[Tensor, "B K"] | None = None  # the cheapest cost under each latent
+    distributions: Distributions | None = None  # that the strategy draws latents from
 
 
 def search(
@@ -104,12 +108,24 @@ def search(
     return collect_solutions(task, seconds, trace, interrupted=interrupted), interrupted
 
 
-def stream(strategy: PlainStrategy, task: Task, budget: Budget) -> Iterator[Progress]:
+def stream(strategy: PlainStrategy | str, task: Task, budget: Budget) -> Iterator[Progress]:
     """Search until the budget is spent, yielding after every step.
 
-    `task.account` holds the incumbents.
+    `strategy` is a name or an object. `task.account` holds the incumbents.
     """
-    yield from run_steps(prepare_strategy(strategy, task), task, budget)
+    check_stream_arguments(task, budget)
+    chosen = build_strategy(strategy) if isinstance(strategy, str) else strategy
+    return run_steps(prepare_strategy(chosen, task), task, budget)
+
+
+def check_stream_arguments(task: object, budget: object) -> None:
+    """Raise unless a search can be streamed over these, with how to make them."""
+    if not isinstance(task, Task):
+        expected = "expected a task, such as rhumbline.prepare('a280.tsp')"
+        raise InputError(f"the task is {type(task).__name__}; {expected}")
+    if not isinstance(budget, Budget):
+        expected = "expected a budget, such as rhumbline.Budget(seconds=5)"
+        raise InputError(f"the budget is {type(budget).__name__}; {expected}")
 
 
 def prepare_strategy(strategy: PlainStrategy, task: Task) -> Strategy[Any]:
@@ -147,12 +163,14 @@ def make_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[
         spent_before = spending(task)
         latents = None
         latest = None
+        latent_costs = None
         last_state = state
         try:
             step = Step(*strategy.step(task, state))
             state = step.state
             latents = step.latents
             latest = step.rollouts.cost.flatten(1).amin(1)
+            latent_costs = costs_of_latents(step)
         except Spent:
             state = None
             strategy.finish(task, last_state)
@@ -165,11 +183,21 @@ def make_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[
                 best=displayed_cost(task, best),
                 latest=displayed_cost(task, cost),
                 latents=latents,
+                latent_costs=latent_costs,
+                distributions=strategy.distributions(last_state),
             )
         empty_steps = empty_steps + 1 if spending(task) == spent_before else 0
         if empty_steps == TUNING.max_empty_steps:
             trouble = "without trying anything, and would never end"
             raise InputError(f"the strategy made {empty_steps} steps {trouble}")
+
+
+def costs_of_latents(step: Step) -> Float[Tensor, "B K"] | None:
+    """Return the cheapest cost under each latent of a step; None if rollouts are not by latent."""
+    cost = step.rollouts.cost
+    if cost.ndim != 3 or cost.shape[1] != step.latents.shape[1]:
+        return None
+    return cost.amin(2)
 
 
 def start_clock(task: Task, budget: Budget) -> float:

@@ -24,6 +24,7 @@ from rhumbline.search.defaults import (
 from rhumbline.search.task import Task
 
 __all__ = [
+    "Distributions",
     "Needs",
     "PlainStrategy",
     "Step",
@@ -70,6 +71,14 @@ class Step(NamedTuple):
     rollouts: Rollouts
 
 
+class Distributions(NamedTuple):
+    """Normal distributions over latents, such as the components of CMA-ES."""
+
+    means: Tensor  # [B, C, Z]
+    sigmas: Tensor  # [B, C]
+    shapes: Tensor  # [B, C, Z, Z]; the covariances are sigma^2 times these
+
+
 class WarmUp(NamedTuple):
     """A short search that uses every kernel of a strategy."""
 
@@ -112,6 +121,10 @@ class Strategy(Generic[X]):
         default these are two steps of the strategy itself, of default size.
         """
         return WarmUp(self, 2 * default_step_size(task))
+
+    def distributions(self, state: X) -> Distributions | None:
+        """Return what the latents of the next step are drawn from, for those who watch a search."""
+        return None
 
     def finish(self, task: Task, state: X) -> None:
         """Make plans without an attempt (`task.account.enter`), once the budget is spent.

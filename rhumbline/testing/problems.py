@@ -277,7 +277,7 @@ def check_plans(rules: Any, batch: Any, instances: Sequence[Any], walk: Walk) ->
             json.dumps(plan.to_file_numbers(instance))
 
 
-def check_construction(construct: Callable[[Any], Plan], instances: Sequence[Any]) -> None:
+def check_construction(construct: Callable[[Any], Any], instances: Sequence[Any]) -> None:
     """Check that constructed plans are feasible, and the same each time."""
     for instance in instances:
         plan = construct(instance)

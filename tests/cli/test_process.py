@@ -135,7 +135,7 @@ def test_a_full_disk_behind_stdout_is_an_error(start: Start) -> None:
         process = start(args=[sys.executable, "-c", code], stdout=full)
         stderr = process.communicate(timeout=PATIENCE)[1]
     expected = "error: standard output: cannot be written (No space left on device)\n"
-    assert (process.returncode, stderr) == (3, expected)
+    assert (process.returncode, stderr) == (6, expected)
 
 
 def test_a_terminal_sees_live_progress_and_stdout_stays_clean(

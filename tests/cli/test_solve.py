@@ -171,14 +171,14 @@ def test_large_costs_have_separators_and_exact_ones_decimals(
     )
     lines = [
         "unit-0001  cost 2.0000   16 attempts   T s   verified",
-        "far  cost 12,344   16 attempts   T s   verified",
+        "far  cost 12,344   1 attempt   T s   verified",
     ]
     assert without_seconds(done.stdout).splitlines() == lines
 
 
 def test_equal_sizes_are_solved_together_in_their_order(rhumb: Run, policy: Path, tsp: Run) -> None:
     """Groups come in order of first appearance, files keep their order in a group, and each group
-    has one header.
+    has one header; the first line says how much there is to do, another how far the call is.
     """
     files = [tsp("a", 6), tsp("b", 7), tsp("c", 6)]
     words = (
@@ -196,9 +196,11 @@ def test_equal_sizes_are_solved_together_in_their_order(rhumb: Run, policy: Path
     done = rhumb("solve", *files, *words, "--json")
     with_policy = f"policy {policy} (trained at 20)   sampling, temperature 0.5   cpu, torch"
     assert [r["name"] for r in records(done.stdout)] == ["a", "c", "b"]
-    before, mean, last = done.stderr.splitlines()
+    plan, before, mean, status, last = done.stderr.splitlines()
+    assert plan == "3 instances in 2 groups: 2 attempts for each instance"
     assert before == f"2 instances, tsp, 6 cities, EUC_2D   {with_policy}"
     assert re.fullmatch(r"2 instances   mean cost \d+\.\d{4}   \d+\.\d s", mean)
+    assert re.fullmatch(r"2 of 3 instances done   about \d+ s left", status)
     assert last == f"b  tsp, 7 cities, EUC_2D   {with_policy}"
 
 

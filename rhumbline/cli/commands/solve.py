@@ -48,7 +48,8 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="TSPLIB (.tsp), VRPLIB (.vrp), job-shop files, datasets (.safetensors), folders.",
+        help="TSPLIB (.tsp), VRPLIB (.vrp), job-shop files, CSV, JSON, datasets (.safetensors), "
+        "folders; - is standard input.",
     ),
 ]
 Attempts = Annotated[
@@ -65,6 +66,14 @@ Seconds = Annotated[
         callback=check_seconds,
         metavar="S",
         help="Stop after S seconds; equally sized instances share them.",
+    ),
+]
+TotalSeconds = Annotated[
+    float | None,
+    typer.Option(
+        callback=check_seconds,
+        metavar="S",
+        help="Stop after S seconds in all; each size gets an equal part of what is left.",
     ),
 ]
 SearchName = Annotated[
@@ -96,6 +105,12 @@ Vehicles = Annotated[
         min=1, metavar="K", help="At most K vehicles. [the file's VEHICLES, or any number]"
     ),
 ]
+Capacity = Annotated[
+    float | None,
+    typer.Option(
+        metavar="Q", help="Capacity of each vehicle. [the file's; CSV files need not have one]"
+    ),
+]
 Seed = Annotated[
     int,
     typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts."),
@@ -112,6 +127,9 @@ AsJson = Annotated[
 ]
 Plot = Annotated[
     bool, flag("--plot", "Write NAME.png of each plan, to the folder of --output or here.")
+]
+SkipBad = Annotated[
+    bool, flag("--skip-bad", "Report files that cannot be used, solve the others, and exit with 3.")
 ]
 Quiet = Annotated[bool, flag("--quiet", "Nothing on stderr but notes of importance and errors.")]
 Settings = Annotated[
@@ -154,11 +172,13 @@ def solve_command(
     files: Files,
     attempts: Attempts = None,
     seconds: Seconds = None,
+    total_seconds: TotalSeconds = None,
     search: SearchName = None,
     policy: PolicyName = None,
     settings: Settings = None,
     augment: Augment = 1,
     vehicles: Vehicles = None,
+    capacity: Capacity = None,
     seed: Seed = 0,
     device: Device = DeviceChoice.auto,
     engine: Engine = EngineChoice.auto,
@@ -171,6 +191,7 @@ def solve_command(
     output: Output = None,
     as_json: AsJson = False,
     plot: Plot = False,
+    skip_bad: SkipBad = False,
     quiet: Quiet = False,
 ) -> None:
     """Find short tours, vehicle routes or job-shop schedules; each is checked and measured in its
@@ -180,6 +201,9 @@ def solve_command(
     solved together. Without --attempts and --seconds: up to 1600 attempts, 30 seconds at most.
     With --attempts alone there is no local search. Ctrl-C ends it all and keeps the best plans so
     far.
+
+    Exit codes: 0 done, 2 wrong usage, 3 an input cannot be used, 4 an engine or a package is
+    missing, 5 no plan within the limits, 6 an output could not be written, 130 interrupted.
 
     Example: rhumb solve examples/harbour100.tsp --seconds 10 --output tours --plot
     """
@@ -194,10 +218,11 @@ def solve_command(
             from rhumbline.pipeline import SolveRequest, budget_or_default
             from rhumbline.search.after_search import AfterSearch
         given = tuple(settings or ())
-        solve_request.check_after_search(then, attempts, seconds)
+        solve_request.check_after_search(then, attempts, seconds or total_seconds)
         solve_request.check_strategy(search, given)
         request = SolveRequest(
-            budget=budget_or_default(attempts, seconds),
+            budget=budget_or_default(attempts, seconds, total_seconds),
+            total_seconds=total_seconds,
             strategy=search,
             settings=given,
             policy=policy,
@@ -209,8 +234,10 @@ def solve_command(
         )
         options = solve_request.FileOptions(
             vehicles=vehicles,
+            capacity=capacity,
             warm_starts=tuple(warm_start or ()),
             trace=trace,
+            skip_bad=skip_bad,
         )
         paths = OutputPaths(output, plot)
         verbosity = solve_run.Verbosity(as_json, quiet)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from rhumbline.errors import Infeasible, InputError, LimitExceeded, shorten, shorten_repr
+from rhumbline.problems.decimals import format_load, scale_loads
 from rhumbline.problems.metrics import MAX_NUMBER, Metric, MetricInstance
 
 
@@ -42,6 +43,8 @@ class CVRPInstance(MetricInstance):
     matrix: Float[np.ndarray, "N N"] | Int[np.ndarray, "N N"] | None = None
     vehicles: int | None = None  # most routes allowed; None means no limit
     best_known: float | None = None
+    # Demands and capacity are the user's times this factor, which makes decimals whole.
+    load_factor: int = 1
 
     def __post_init__(self) -> None:
         capacity = self.capacity
@@ -50,19 +53,33 @@ class CVRPInstance(MetricInstance):
             raise self.error(f"the capacity is {shorten(capacity)}, {expected}")
         for customer, demand in enumerate(self.demands):
             if demand > capacity:
-                found = f"customer {customer} demands {shorten(demand)}"
-                raise self.error(f"{found}, more than the capacity {capacity}")
+                found = f"customer {customer} demands {self.show_load(demand)}"
+                limit = f"more than the capacity {self.show_load(capacity)}"
+                raise self.error(f"{found}, {limit}")
+        self.check_fleet_limit()
+
+    def check_fleet_limit(self) -> None:
+        """Raise if the vehicles that are allowed cannot carry the demand."""
+        capacity = self.capacity
         needed = min_vehicles(self.demands, capacity)
         limit = self.vehicles
         if limit is not None and limit < needed:
             found = f"{shorten(limit)} vehicles are allowed"
-            demand = f"the demand of {sum(self.demands)}"
-            need = f"needs at least {needed} of capacity {capacity}"
+            demand = f"the demand of {self.show_load(sum(self.demands))}"
+            need = f"needs at least {needed} of capacity {self.show_load(capacity)}"
             raise self.error(f"{found}, but {demand} {need}")
 
     def error(self, message: str) -> InputError:
         """Return an error that names this instance."""
         return InputError(f"{shorten(self.name)}: {message}")
+
+    def own_load(self, load: int) -> int | float:
+        """Return a load in the user's own unit, as a number."""
+        return load if self.load_factor == 1 else load / self.load_factor
+
+    def show_load(self, load: int) -> str:
+        """Return a load in the user's own unit."""
+        return format_load(load, self.load_factor)
 
     @property
     def size(self) -> int:
@@ -111,15 +128,16 @@ class Routes:
         for number, route in enumerate(self.routes, start=1):
             load = route_load(instance, route)
             if load > instance.capacity:
-                found = f"route {number} carries {load}"
-                limit = f"the capacity is {instance.capacity}"
+                found = f"route {number} carries {instance.show_load(load)}"
+                limit = f"the capacity is {instance.show_load(instance.capacity)}"
                 raise Infeasible(f"{name}: {found}, {limit}")
         needed = len(self.routes)
         allowed = instance.vehicles
         if allowed is not None and needed > allowed:
             found = f"the plan needs {needed} vehicles"
             limit = f"{allowed} are allowed"
-            raise LimitExceeded(f"{name}: {found}, {limit}")
+            excess = f"needs {needed} vehicles, limit {allowed}"
+            raise LimitExceeded(f"{name}: {found}, {limit}", excess)
 
     def cost(self, instance: CVRPInstance) -> int | float:
         """Return the length of all routes, from the depot and back, in the instance's metric.
@@ -147,11 +165,11 @@ class Routes:
         for number, customers in enumerate(self.routes):
             route = {
                 "customers": list(customers),
-                "load": loads[number],
+                "load": instance.own_load(loads[number]),
                 "length": lengths[number],
             }
             routes.append(route)
-        return {"capacity": instance.capacity, "routes": routes}
+        return {"capacity": instance.own_load(instance.capacity), "routes": routes}
 
     def to_file_numbers(self, instance: CVRPInstance) -> list[list[int]]:
         """Return the routes in the numbers of a solution file."""
@@ -173,16 +191,17 @@ def walk_length(instance: CVRPInstance, walk: Sequence[int]) -> int | float:
 
 
 def cvrp_from_arrays(
-    depot: np.ndarray | Sequence[int | float],
+    depot: np.ndarray | Sequence[Any],
     customers: np.ndarray | Sequence[Any],
-    demands: np.ndarray | Sequence[int | float],
+    demands: np.ndarray | Sequence[Any],
     capacity: np.ndarray | np.number | int | float,
     name: str = "arrays",
     vehicles: int | None = None,
 ) -> CVRPInstance:
     """Return an instance from a depot [2], customers [n, 2], demands [n] and a capacity.
 
-    Demands and capacity are whole numbers. Distances are unrounded straight lines.
+    Demands and capacity with decimals are scaled to whole numbers. Distances are unrounded straight
+    lines.
     """
     try:
         arrays = {
@@ -202,12 +221,19 @@ def cvrp_from_arrays(
     if not 1 <= count <= LIMITS.max_customers:
         supported = f"1 to {LIMITS.max_customers} are supported"
         raise InputError(f"{name}: has {count} customers; {supported}")
-    if limit.shape or not (np.isfinite(limit) and limit == np.rint(limit)):
-        raise InputError(f"{name}: the capacity is {capacity}, expected a whole number")
     xy = np.concatenate([depot[None], customers]).astype(np.float64)
-    check_nodes(name, xy, demands)
-    all_demands = (0, *(int(demand) for demand in demands))
-    return CVRPInstance(name, "EXACT_2D", all_demands, int(limit), xy=xy, vehicles=vehicles)
+    check_positions(name, xy)
+    check_array_demands(name, demands, limit)
+    loads = scale_loads(name, demands, limit[()])
+    return CVRPInstance(
+        name,
+        "EXACT_2D",
+        (0, *loads.demands),
+        loads.capacity,
+        xy=xy,
+        vehicles=vehicles,
+        load_factor=loads.factor,
+    )
 
 
 def check_array_shapes(
@@ -227,8 +253,8 @@ def check_array_shapes(
         raise InputError(f"{name}: {expected}, got shapes {shapes}; {advice}")
 
 
-def check_nodes(name: str, xy: Float[np.ndarray, "N 2"], demands: np.ndarray) -> None:
-    """Raise at the first node without finite coordinates, then at the first invalid demand."""
+def check_positions(name: str, xy: Float[np.ndarray, "N 2"]) -> None:
+    """Raise at the first node without finite coordinates."""
     is_finite = np.abs(xy) <= MAX_NUMBER
     is_placed = is_finite.all(1)
     nowhere = np.flatnonzero(~is_placed)
@@ -238,14 +264,22 @@ def check_nodes(name: str, xy: Float[np.ndarray, "N 2"], demands: np.ndarray) ->
         found = f"{who} is at {xy[node]}"
         expected = f"expected finite coordinates of size up to {MAX_NUMBER:g}"
         raise InputError(f"{name}: {found}, {expected}")
-    is_whole = demands == np.rint(demands)
-    is_count = np.isfinite(demands) & is_whole & (demands >= 0)
-    wrong = np.flatnonzero(~is_count)
+
+
+def check_array_demands(
+    name: str, demands: np.ndarray, capacity: np.ndarray | np.number | int | float
+) -> None:
+    """Raise unless the capacity is one finite number, or at the first invalid demand."""
+    # NumPy cannot hold integers of more than 64 bits, which are finite.
+    is_finite = isinstance(capacity, int) or np.all(np.isfinite(capacity))
+    if np.shape(capacity) or not is_finite:
+        raise InputError(f"{name}: the capacity is {capacity}, expected a number")
+    is_load = np.isfinite(demands) & (demands >= 0)
+    wrong = np.flatnonzero(~is_load)
     if len(wrong):
         index = wrong[0]
         found = f"customer {index + 1} demands {demands[index]}"
-        expected = "expected a whole number, not negative"
-        raise InputError(f"{name}: {found}, {expected}")
+        raise InputError(f"{name}: {found}, expected a number of 0 or more")
 
 
 def with_fleet(instance: Any, vehicles: int | float) -> CVRPInstance:

@@ -16,6 +16,7 @@ from rhumbline.noise import box_muller
 from rhumbline.search import cma_es
 from rhumbline.search.strategies.start_bandit import StartBandit
 from rhumbline.search.strategy import (
+    Distributions,
     Needs,
     Step,
     Strategy,
@@ -110,6 +111,11 @@ class CMAES(Strategy[CMAESState]):
             state.generation + 1,
         )
         return Step(following, latents, rolled)
+
+    def distributions(self, state: CMAESState) -> Distributions:
+        """Return the components."""
+        components = state.components
+        return Distributions(components.mean, components.sigma, components.covariance)
 
     def turn(self, state: CMAESState) -> slice:
         """Return the components of the next generation."""

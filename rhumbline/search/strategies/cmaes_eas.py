@@ -14,7 +14,7 @@ from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.search.strategies.cmaes import CMAES, CMAESState
 from rhumbline.search.strategies.eas import Adaptation, EASEmb
-from rhumbline.search.strategy import Needs, Step, Strategy
+from rhumbline.search.strategy import Distributions, Needs, Step, Strategy
 from rhumbline.search.task import Task
 
 
@@ -61,6 +61,10 @@ class CMAESEAS(Strategy[CMAESEASState]):
     def learning(self) -> EASEmb:
         """Return the second phase."""
         return EASEmb(self.passes, self.rate, self.imitation)
+
+    def distributions(self, state: CMAESEASState) -> Distributions:
+        """Return the components of the search."""
+        return self.search.distributions(state.search)
 
     def init(self, task: Task) -> CMAESEASState:
         """Return the first state; its only latent, until one is tried, is the centre."""

@@ -18,7 +18,14 @@ from rhumbline.errors import InputError
 from rhumbline.search.plan_sets.elite import EliteSet
 from rhumbline.search.strategies.cmaes import CMAES, CMAESState
 from rhumbline.search.strategies.eas import Adaptation, EASEmb, ImitationTarget
-from rhumbline.search.strategy import Needs, Step, Strategy, is_large, temperature_or_default
+from rhumbline.search.strategy import (
+    Distributions,
+    Needs,
+    Step,
+    Strategy,
+    is_large,
+    temperature_or_default,
+)
 from rhumbline.search.task import Task
 
 
@@ -89,6 +96,10 @@ class CMAESElite(Strategy[CMAESEliteState]):
     def learning(self) -> EASEmb:
         """Return what learns; every step sets the rate."""
         return EASEmb(rate=0.0)
+
+    def distributions(self, state: CMAESEliteState) -> Distributions:
+        """Return the components of the search."""
+        return self.search.distributions(state.search)
 
     def init(self, task: Task) -> CMAESEliteState:
         """Return the state in which nothing is learnt yet."""

@@ -44,6 +44,7 @@ from rhumbline.search.recombine.routes import (
 from rhumbline.search.strategies.cmaes_elite import CMAESElite, CMAESEliteState, elite_target
 from rhumbline.search.strategies.sgbs import Beam, deepen_beam, start_beam
 from rhumbline.search.strategy import (
+    Distributions,
     Needs,
     Step,
     Strategy,
@@ -202,6 +203,10 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         if task.device.type == "cuda" or is_time_critical(task):
             return 0
         return TUNING.generations_between_beams
+
+    def distributions(self, state: CMAESRefineState) -> Distributions:
+        """Return the components of the learner."""
+        return self.learner.distributions(state.learner_state)
 
     def init(self, task: Task) -> CMAESRefineState:
         """Return the state in which nothing is learnt yet."""

@@ -1,0 +1,1 @@
+"""Files of related problems, which are recognised and refused by the name of what is missing."""

@@ -1,0 +1,229 @@
+"""The routes of the service."""
+
+import asyncio
+import math
+import re
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+import rhumbline
+from rhumbline.errors import InputError, shorten_repr
+from rhumbline.serve.http import downloads
+from rhumbline.serve.http.bodies import read_body
+from rhumbline.serve.http.events import job_events
+from rhumbline.serve.http.metrics import metrics_text
+from rhumbline.serve.http.openapi import openapi_document
+from rhumbline.serve.http.problems import HANDLERS
+from rhumbline.serve.http.security import Guard, Tokens
+from rhumbline.serve.jobs import Job
+from rhumbline.serve.latent_log import LatentLog
+from rhumbline.serve.service import Refused, Service
+from rhumbline.serve.settings import ServiceSettings
+
+PAGE = Path(__file__).parents[1] / "page"
+CLEANING_INTERVAL = 20.0  # seconds between two looks for old jobs and stuck workers
+MAX_LISTED = 200
+LONGEST_LATENT = 1_000  # numbers
+LONGEST_KEY = 200  # characters of an Idempotency-Key
+PARSERS = 2  # instances that are read at the same time; reading holds the interpreter
+
+
+class Api:
+    """The handlers, with the service that they ask."""
+
+    def __init__(self, settings: ServiceSettings):
+        self.settings = settings
+        self.service = Service(settings)
+        self.drawing = threading.Lock()  # matplotlib is not safe in threads
+
+    async def in_thread(self, function: Callable[..., Any], *words: Any) -> Any:
+        """Run something that may take a moment beside the event loop."""
+        return await to_thread.run_sync(partial(function, *words))
+
+    def job(self, request: Request) -> Job:
+        """Return the job of a path; it must belong to the client."""
+        job = self.service.find(request.state.client, request.path_params["id"])
+        if job is None:
+            raise Refused(404, "there is no such job")
+        return job
+
+    async def submit(self, request: Request) -> Response:
+        """POST /v1/jobs."""
+        key = idempotency_key_of(request)
+        body = await read_body(request, self.settings.max_body_bytes)
+        client = request.state.client
+        job = await self.in_thread(self.service.submit, client, body, key)
+        place = {"Location": f"/v1/jobs/{job.id}"}
+        facts = {"id": job.id, "state": str(job.state)}
+        return JSONResponse(facts, 202, place)
+
+    async def list(self, request: Request) -> Response:
+        """GET /v1/jobs."""
+        limit = limit_of(request)
+        jobs = await self.in_thread(self.service.latest, request.state.client, limit)
+        return JSONResponse({"jobs": [job.view(with_plan=False) for job in jobs]})
+
+    async def show(self, request: Request) -> Response:
+        """GET /v1/jobs/{id}."""
+        return JSONResponse(self.job(request).view())
+
+    async def cancel(self, request: Request) -> Response:
+        """DELETE /v1/jobs/{id}: stop, and return the best plan."""
+        job = self.job(request)
+        await self.in_thread(self.service.cancel, job)
+        return JSONResponse(job.view())
+
+    async def events(self, request: Request) -> Response:
+        """GET /v1/jobs/{id}/events."""
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        events = job_events(self.job(request))
+        return StreamingResponse(events, 200, headers, "text/event-stream")
+
+    async def plan(self, request: Request) -> Response:
+        """GET /v1/jobs/{id}/plan: the best plan as a file."""
+        return await self.in_thread(downloads.plan_file, self.job(request), self.settings)
+
+    async def picture(self, request: Request) -> Response:
+        """GET /v1/jobs/{id}/picture?format=svg."""
+        kind = request.query_params.get("format", "svg")
+        job = self.job(request)
+
+        def draw() -> Response:
+            with self.drawing:
+                return downloads.picture_file(job, self.settings, kind)
+
+        return await self.in_thread(draw)
+
+    async def layout(self, request: Request) -> Response:
+        """GET /v1/jobs/{id}/layout: what a page needs to draw plans."""
+        found = await self.in_thread(downloads.layout, self.job(request), self.settings)
+        return JSONResponse(found)
+
+    async def latents(self, request: Request) -> Response:
+        """GET /v1/jobs/{id}/latents: all latents that were tried, in two dimensions."""
+        log = await self.in_thread(self.service.latents_of, self.job(request))
+        if log is None:
+            raise Refused(404, 'no latents were recorded; send the job with "latents": true')
+        return JSONResponse(log.view())
+
+    async def decode(self, request: Request) -> Response:
+        """POST /v1/jobs/{id}/decode: the plan that the policy builds at one latent."""
+        job = self.job(request)
+        body = await read_body(request, self.settings.max_body_bytes)
+        log = await self.in_thread(self.service.latents_of, job)
+        latent = latent_of(body, log)
+        return JSONResponse(await self.in_thread(self.service.decode, job, latent))
+
+    async def health(self, request: Request) -> Response:
+        """GET /health."""
+        return JSONResponse({"status": "ok", "version": rhumbline.__version__})
+
+    async def metrics(self, request: Request) -> Response:
+        """GET /metrics."""
+        text = await self.in_thread(metrics_text, self.service)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    async def openapi(self, request: Request) -> Response:
+        """GET /openapi.json."""
+        return JSONResponse(openapi_document(self.settings))
+
+    async def page(self, request: Request) -> Response:
+        """GET /."""
+        return FileResponse(PAGE / "index.html")
+
+    async def clean(self) -> None:
+        """Delete old jobs and kill stuck workers from time to time."""
+        while True:
+            await self.in_thread(self.service.delete_old)
+            await self.in_thread(self.service.kill_stuck_workers)
+            await asyncio.sleep(CLEANING_INTERVAL)
+
+
+def idempotency_key_of(request: Request) -> str | None:
+    """Return the key under which a client sends a job, if it has one."""
+    key = request.headers.get("idempotency-key")
+    if key is None or 0 < len(key) <= LONGEST_KEY:
+        return key
+    raise Refused(400, f"the Idempotency-Key has 1 to {LONGEST_KEY} characters")
+
+
+def latent_of(body: Any, log: LatentLog | None) -> list[float]:
+    """Return the latent that a client means: numbers, or the index of a recorded one."""
+    if not isinstance(body, dict):
+        raise InputError('expected {"latent": [...]} or {"index": 3}')
+    index = body.get("index")
+    if index is not None:
+        known = log.latents if log else []
+        if not isinstance(index, int) or not 0 <= index < len(known):
+            found = f"{len(known):,} were recorded"
+            raise InputError(f"there is no latent {shorten_repr(index)}; {found}")
+        return known[index]
+    latent = body.get("latent")
+    if not isinstance(latent, list) or not 0 < len(latent) <= LONGEST_LATENT:
+        raise InputError("latent is no list of numbers")
+    for number in latent:
+        if type(number) not in (int, float) or not math.isfinite(number):
+            raise InputError(f"latent holds {shorten_repr(number)}, expected finite numbers")
+    return list(map(float, latent))
+
+
+def limit_of(request: Request) -> int:
+    """Return how many jobs to list."""
+    text = request.query_params.get("limit", "50")
+    limit = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
+    if not 1 <= limit <= MAX_LISTED:
+        expected = f"expected a whole number from 1 to {MAX_LISTED}"
+        raise InputError(f"limit is {shorten_repr(text)}, {expected}")
+    return limit
+
+
+def make_app(
+    settings: ServiceSettings, tokens: Tokens | None = None, hosts: tuple[str, ...] = ()
+) -> Any:
+    """Return the application; its service starts at once and ends with the application."""
+    api = Api(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        cleaner = asyncio.create_task(api.clean())
+        yield
+        cleaner.cancel()
+        await to_thread.run_sync(api.service.close)
+
+    routes = [
+        Route("/", api.page),
+        Route("/health", api.health),
+        Route("/metrics", api.metrics),
+        Route("/openapi.json", api.openapi),
+        Route("/v1/jobs", api.submit, methods=["POST"]),
+        Route("/v1/jobs", api.list, methods=["GET"]),
+        Route("/v1/jobs/{id}", api.show, methods=["GET"]),
+        Route("/v1/jobs/{id}", api.cancel, methods=["DELETE"]),
+        Route("/v1/jobs/{id}/events", api.events),
+        Route("/v1/jobs/{id}/plan", api.plan),
+        Route("/v1/jobs/{id}/picture", api.picture),
+        Route("/v1/jobs/{id}/layout", api.layout),
+        Route("/v1/jobs/{id}/latents", api.latents),
+        Route("/v1/jobs/{id}/decode", api.decode, methods=["POST"]),
+        Mount("/page", StaticFiles(directory=PAGE)),
+    ]
+    app = Starlette(routes=routes, exception_handlers=HANDLERS, lifespan=lifespan)
+    app.state.api = api
+    return Guard(app, tokens, hosts)

@@ -1,0 +1,119 @@
+"""Who may ask for what: tokens, the Host header, and the headers of every answer."""
+
+import hmac
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rhumbline.errors import InputError
+from rhumbline.serve.http.problems import problem_response
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+MIN_TOKEN_LENGTH = 16
+OPEN_PATHS = ("/health",)  # without a token
+PAGE_PATHS = ("/", "/page/")  # the page itself holds no data
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = (
+    (b"content-security-policy", CONTENT_POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a file, one per line, each with the name of its client."""
+
+    clients: tuple[tuple[str, str], ...] = ()  # token, client
+
+    def client_of(self, given: str) -> str | None:
+        """Return whose token this is. Every token is compared, so the time tells nothing."""
+        found = None
+        for token, client in self.clients:
+            if hmac.compare_digest(token.encode(), given.encode()):
+                found = client
+        return found
+
+
+def read_tokens(path: Path) -> Tokens:
+    """Return the tokens of a file: `TOKEN` or `NAME TOKEN` in each line; # begins a comment."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path}: cannot be read ({error}); expected a token in each line"
+        ) from error
+    clients = []
+    for number, line in enumerate(lines, start=1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) > 2:
+            raise InputError.at(path, number, "expected a token, or a name and a token")
+        token = words[-1]
+        if len(token) < MIN_TOKEN_LENGTH:
+            least = (
+                f"at least {MIN_TOKEN_LENGTH} characters, for example from: openssl rand -hex 24"
+            )
+            raise InputError.at(path, number, f"the token is too short; expected {least}")
+        clients.append((token, words[0] if len(words) == 2 else f"token {number}"))
+    if not clients:
+        raise InputError(f"{path}: holds no token; write one in each line")
+    return Tokens(tuple(clients))
+
+
+class Guard:
+    """Checks every request before the application sees it, and adds the headers of safety."""
+
+    def __init__(self, app: Any, tokens: Tokens | None, hosts: tuple[str, ...]):
+        self.app = app
+        self.tokens = tokens
+        self.hosts = hosts  # allowed Host headers; empty: any
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), *HEADERS]
+            await send(message)
+
+        headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
+        refusal = self.refusal(scope, headers)
+        app = problem_response(*refusal) if refusal else self.app
+        await app(scope, receive, send_with_headers)
+
+    def refusal(self, scope: Scope, headers: dict[str, bytes]) -> tuple[int, str] | None:
+        """Return status and reason if a request is refused; note its client otherwise."""
+        host = headers.get("host", b"").decode("latin-1").lower()
+        if self.hosts and host not in self.hosts:
+            return 421, "this server answers to its own address only"
+        scope["state"] = {**scope.get("state", {}), "client": client_address(scope)}
+        path = scope["path"]
+        is_open = path in OPEN_PATHS or path == PAGE_PATHS[0] or path.startswith(PAGE_PATHS[1])
+        if self.tokens is None or is_open:
+            return None
+        scheme, _, given = headers.get("authorization", b"").decode("latin-1").partition(" ")
+        client = self.tokens.client_of(given.strip()) if scheme.lower() == "bearer" else None
+        if client is None:
+            return 401, "a valid token is needed: Authorization: Bearer TOKEN"
+        scope["state"]["client"] = client
+        return None
+
+
+def client_address(scope: Scope) -> str:
+    """Return the network address of a client."""
+    address = scope.get("client")
+    return address[0] if address else "local"

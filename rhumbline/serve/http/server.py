@@ -1,0 +1,72 @@
+"""The HTTP server: sockets, limits on connections, and an orderly end."""
+
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from rhumbline.errors import InputError
+from rhumbline.serve.http.app import make_app
+from rhumbline.serve.http.security import LOOPBACK_HOSTS, Tokens
+from rhumbline.serve.settings import ServiceSettings
+
+MAX_CONNECTIONS = 1_000
+END_SECONDS = 3  # that open connections get at the end
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the server listens."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        names = ("localhost", "::1")
+        return self.host in names or self.host.startswith("127.")
+
+    @property
+    def url(self) -> str:
+        """The address for a browser."""
+        is_ipv6 = ":" in self.host
+        host = f"[{self.host}]" if is_ipv6 else self.host
+        return f"http://{host}:{self.port}"
+
+
+def run_server(settings: ServiceSettings, address: Address, tokens: Tokens | None) -> None:
+    """Serve until a signal comes."""
+    import uvicorn
+
+    if tokens is None and not address.is_loopback:
+        advice = "give --token-file, or listen on 127.0.0.1"
+        raise InputError(f"without tokens any program on the network could send jobs: {advice}")
+    listener = open_socket(address)
+    hosts: tuple[str, ...] = ()
+    if tokens is None:  # a page of another site must not reach this server under its own name
+        hosts = tuple(f"{host}:{listener.getsockname()[1]}" for host in LOOPBACK_HOSTS)
+    app: Any = make_app(settings, tokens, hosts)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=END_SECONDS,
+        lifespan="on",
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def open_socket(address: Address) -> socket.socket:
+    """Return a listening socket; a taken port is refused before workers start."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address.host, address.port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = f"cannot listen on {address.host} port {address.port} ({error})"
+        raise InputError(f"{reason}; choose another --port or --host") from error
+    return listener

@@ -1,0 +1,86 @@
+"""Worker processes as the server sees them: each is followed by a thread, and replaced if dead."""
+
+import contextlib
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from rhumbline.serve.settings import ServiceSettings
+from rhumbline.serve.worker import STOP, Message, run_worker
+
+# A fresh interpreter: the server has threads, which a forked process would inherit in any state.
+PROCESSES = multiprocessing.get_context("spawn")
+
+
+class WorkerProcess:
+    """One worker process and the thread that listens to it."""
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        threads: int,
+        on_message: Callable[["WorkerProcess", Message], None],
+        on_death: Callable[["WorkerProcess", int | None], None],
+    ):
+        self.settings = settings
+        self.threads = threads
+        self.on_message = on_message
+        self.on_death = on_death
+        self.batch: Any = None  # what it works on; the service sets it
+        self.begun = 0.0  # when it was given its batch
+        self.is_ready = False  # to be given work: batches form while a process starts
+        self.is_closing = False
+        self.start()
+
+    def start(self) -> None:
+        """Start the process and the thread that reads its messages."""
+        self.is_ready = False
+        self.connection, theirs = PROCESSES.Pipe()
+        self.process = PROCESSES.Process(
+            target=run_worker, args=(theirs, self.settings, self.threads), daemon=True
+        )
+        self.process.start()
+        theirs.close()
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self) -> None:
+        """Pass on messages until the process ends."""
+        connection = self.connection
+        while True:
+            try:
+                message = connection.recv()
+            except (EOFError, OSError):
+                break
+            self.on_message(self, message)
+        self.process.join()
+        if not self.is_closing:
+            self.on_death(self, self.process.exitcode)
+
+    def send(self, kind: str, payload: Any) -> None:
+        """Give the worker something to do; if it is dead, its death is about to be reported."""
+        with contextlib.suppress(OSError):
+            self.connection.send((kind, payload))
+
+    def stop_batch(self) -> None:
+        """End the search of the current batch; the worker reports what it has."""
+        if self.process.pid and self.process.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, STOP)
+
+    def kill(self) -> None:
+        """Kill a process that no longer answers; its death is then reported as any other."""
+        self.process.kill()
+
+    def close(self) -> None:
+        """End the process."""
+        self.is_closing = True
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+def threads_per_worker(workers: int) -> int:
+    """Return how many threads each worker may use: the cores are shared."""
+    return max(1, len(os.sched_getaffinity(0)) // workers)

@@ -1,0 +1,185 @@
+"""From the JSON body of a job to an instance and a way to solve it."""
+
+import math
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rhumbline import files
+from rhumbline.errors import InputError
+from rhumbline.improvers import SOLVER_NAMES
+from rhumbline.inputs import instances_from
+from rhumbline.pipeline import SolveRequest, max_group_length
+from rhumbline.registry import did_you_mean
+from rhumbline.search.after_search import AfterSearch
+from rhumbline.search.driver import Budget
+from rhumbline.search.strategies import STRATEGIES, build_strategy
+from rhumbline.serve.settings import ServiceSettings
+
+OPTIONS = ("seconds", "attempts", "search", "then", "seed", "top", "latents")
+LARGEST_SEED = 2**31 - 1
+LARGEST_NAME = 200  # characters
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """A job as its client described it. Nothing in it names a file of the server."""
+
+    instance: Mapping[str, Any]  # "name" and "text", or the fields of an instance
+    seconds: float | None
+    attempts: int | None
+    search: str | None
+    then: str
+    seed: int
+    top: int
+    latents: bool  # whether to record the latents that the search tries
+
+    @property
+    def budget(self) -> Budget:
+        """When the search stops."""
+        return Budget(self.attempts, self.seconds)
+
+    @property
+    def way_to_solve(self) -> tuple[Any, ...]:
+        """Return what jobs must have in common to be solved together."""
+        return (
+            *(self.seconds, self.attempts, self.search, self.then, self.seed, self.top),
+            self.latents,
+        )
+
+    def solve_request(self) -> SolveRequest:
+        """Return what the pipeline needs."""
+        return SolveRequest(
+            budget=self.budget,
+            strategy=self.search,
+            seed=self.seed,
+            after=AfterSearch(top=self.top, then=None if self.then == "none" else self.then),
+        )
+
+
+def parse_request(body: Any, settings: ServiceSettings) -> JobRequest:
+    """Return the job that a JSON body describes; raise `InputError` at the first fault."""
+    if not isinstance(body, Mapping):
+        expected = 'expected an object such as {"name": "a280.tsp", "text": "...", "seconds": 10}'
+        raise InputError(f"the body is no JSON object; {expected}")
+    fields: dict[str, Any] = {str(name): value for name, value in body.items()}
+    options = {name: fields.pop(name) for name in OPTIONS if name in fields}
+    seconds = number_within(options, "seconds", settings.max_seconds)
+    attempts = whole_number_within(options, "attempts", 1, 10**9)
+    if seconds is None:
+        # A job in attempts alone has an end in time as well: a service must not be occupied.
+        seconds = settings.default_seconds if attempts is None else settings.max_seconds
+    search = options.get("search")
+    if search is not None:
+        check_name(search, "search", tuple(STRATEGIES))
+        build_strategy(search)
+    then = options.get("then", "auto")
+    check_name(then, "then", ("none", *SOLVER_NAMES))
+    latents = options.get("latents", False)
+    if not isinstance(latents, bool):
+        raise InputError(f"latents is {shown(latents)}, expected true or false")
+    return JobRequest(
+        instance=fields,
+        seconds=seconds,
+        attempts=attempts,
+        search=search,
+        then=then,
+        seed=whole_number_within(options, "seed", 0, LARGEST_SEED) or 0,
+        top=whole_number_within(options, "top", 1, 100) or 1,
+        latents=latents,
+    )
+
+
+def make_instance(request: JobRequest, settings: ServiceSettings) -> Any:
+    """Return the instance of a job; raise `InputError` if it cannot be read or is too large."""
+    fields = dict(request.instance)
+    if "text" in fields:
+        instance = instance_from_text(fields)
+    else:
+        if not fields:
+            raise InputError('the body has no instance; give "name" and "text", or "coordinates"')
+        found = instances_from(fields)
+        instance = found[0]
+    if instance.size > settings.max_nodes:
+        limit = f"this service takes {settings.max_nodes:,} at most"
+        raise InputError(f"{instance.name}: has size {instance.size:,}; {limit}")
+    return instance
+
+
+def instance_from_text(fields: dict[str, Any]) -> Any:
+    """Return the instance of a file that a client sent as text; its name gives only the suffix."""
+    text = fields.pop("text")
+    name = fields.pop("name", "instance")
+    if fields:
+        given = ", ".join(shown(field) for field in fields)
+        raise InputError(f'a job with "text" has no other fields of an instance; it has {given}')
+    if not isinstance(text, str) or not isinstance(name, str):
+        raise InputError('"name" and "text" are strings')
+    file_name = Path(name.replace("\\", "/")).name[-LARGEST_NAME:]
+    suffix = Path(file_name).suffix
+    safe_suffix = suffix if suffix[1:].isalnum() and len(suffix) <= 12 else ""
+    with tempfile.TemporaryDirectory(prefix="rhumb-serve-") as folder:
+        path = Path(folder) / f"instance{safe_suffix}"
+        path.write_text(text, encoding="utf-8", errors="replace")
+        try:
+            instance = files.read(path)
+        except InputError as error:
+            message = str(error).replace(str(path), printable(file_name) or "instance")
+            raise InputError(message) from None
+    if instance.name == path.stem:  # the file has no name of its own
+        return replace(instance, name=printable(Path(file_name).stem) or "instance")
+    return instance
+
+
+def max_batch_length(instance: Any, settings: ServiceSettings) -> int:
+    """Return how many instances of this size are solved together at most."""
+    return min(settings.max_batch, max_group_length(instance.size, copies=1))
+
+
+# --- fields
+
+
+def number_within(options: Mapping[str, Any], name: str, largest: float) -> float | None:
+    """Return a number above 0, or None if it was not given."""
+    value = options.get(name)
+    if value is None:
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= largest or not math.isfinite(value):
+        expected = f"expected a number above 0, {largest:g} at most"
+        raise InputError(f"{name} is {shown(value)}, {expected}")
+    return float(value)
+
+
+def whole_number_within(
+    options: Mapping[str, Any], name: str, least: int, largest: int
+) -> int | None:
+    """Return a whole number, or None if it was not given."""
+    value = options.get(name)
+    if value is None:
+        return None
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or not least <= value <= largest:
+        expected = f"expected a whole number from {least} to {largest:,}"
+        raise InputError(f"{name} is {shown(value)}, {expected}")
+    return value
+
+
+def check_name(value: Any, what: str, known: tuple[str, ...]) -> None:
+    """Raise unless a value is one of the known names."""
+    if value in known:
+        return
+    hint = did_you_mean(value, known) if isinstance(value, str) else ""
+    raise InputError(f"{what} is {shown(value)}, which is not known{hint}; use {', '.join(known)}")
+
+
+def shown(value: Any) -> str:
+    """Return a value of a request for a message: short, and on one line."""
+    return repr(value)[:60]
+
+
+def printable(text: str) -> str:
+    """Return the text without characters that do not print."""
+    return "".join(letter for letter in text if letter.isprintable())[:LARGEST_NAME]

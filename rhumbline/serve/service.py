@@ -1,0 +1,409 @@
+"""All jobs of a server: what waits, what runs next and with what, and what became of it.
+
+Requests of equal size that want the same budget are solved together in one batch. Methods may be
+called from any thread; one lock guards all jobs.
+"""
+
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rhumbline.errors import InputError, RhumbError
+from rhumbline.serve.jobs import Job, JobState, new_id
+from rhumbline.serve.latent_log import LatentLog
+from rhumbline.serve.pool import WorkerProcess, threads_per_worker
+from rhumbline.serve.requests import make_instance, max_batch_length, parse_request
+from rhumbline.serve.settings import ServiceSettings
+from rhumbline.serve.store import JobStore, cutoff
+from rhumbline.serve.worker import Message
+
+MAX_TRIES = 2  # in a batch, then alone
+STORE_INTERVAL = 0.5  # seconds between two writes of the best plan of a running job
+# A batch that takes longer than this factor and these seconds allow is stuck.
+STUCK_FACTOR = 1.5
+STUCK_SECONDS = 60.0
+DECODE_SECONDS = 30.0  # that a click on a latent may take
+
+
+class Refused(RhumbError):
+    """A job that is not accepted now, with the HTTP status that says why."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass
+class Totals:
+    """What a server has done since it started, for its metrics."""
+
+    jobs: Counter[str] = field(default_factory=Counter[str])  # by final state
+    batches: int = 0
+    batched_jobs: int = 0
+    attempts: int = 0
+    wait_seconds: float = 0.0
+    workers_replaced: int = 0
+
+
+class Service:
+    """Accepts jobs, gives them to workers in batches and keeps their results."""
+
+    def __init__(self, settings: ServiceSettings):
+        self.settings = settings
+        self.store = JobStore(settings.data)
+        self.lock = threading.RLock()
+        self.jobs: dict[str, Job] = {}  # that wait or run, in order of arrival
+        self.totals = Totals()
+        self.stored_at: dict[str, float] = {}
+        self.decoder: LatentDecoder | None = None
+        self.is_closing = False
+        threads = threads_per_worker(settings.workers)
+        self.workers = [
+            WorkerProcess(settings, threads, self.hear, self.replace_worker)
+            for _ in range(settings.workers)
+        ]
+        self.resume()
+
+    # --- what clients ask for
+
+    def submit(self, client: str, body: Any, key: str | None = None) -> Job:
+        """Accept a job, or return the one that was sent with the same key before."""
+        request = parse_request(body, self.settings)
+        if key is not None:
+            known = self.store.find_by_key(client, key)
+            if known is not None:
+                if known.body != body:
+                    reason = "this Idempotency-Key belongs to a job with another body"
+                    raise Refused(409, f"{reason}; use a new key")
+                return self.find(client, known.id) or known
+        instance = make_instance(request, self.settings)
+        job = Job(
+            id=new_id(),
+            client=client,
+            body=body,
+            name=instance.name,
+            problem=instance.problem,
+            size=instance.size,
+            seconds=request.seconds or self.settings.max_seconds,
+            batch_key=(instance.problem, instance.shape, *request.way_to_solve),
+            idempotency_key=key,
+            latents=LatentLog() if request.latents else None,
+        )
+        job.batch_limit = max_batch_length(instance, self.settings)
+        with self.lock:
+            self.check_room(client)
+            self.store.insert(job)
+            self.jobs[job.id] = job
+        self.dispatch()
+        return job
+
+    def check_room(self, client: str) -> None:
+        """Refuse a job that would be one too many."""
+        limit = self.settings.max_queued
+        if len(self.jobs) >= limit:
+            raise Refused(429, f"{limit:,} jobs are waiting; try again later")
+        own_limit = self.settings.max_queued_per_client
+        clients = [job.client for job in self.jobs.values()]
+        own = clients.count(client)
+        if own >= own_limit:
+            found = f"you have {own:,} jobs waiting or running"
+            raise Refused(429, f"{found}; {own_limit:,} at a time are allowed")
+
+    def find(self, client: str, job_id: str) -> Job | None:
+        """Return a job of a client, alive or stored."""
+        with self.lock:
+            job = self.jobs.get(job_id)
+        job = job or self.store.find(job_id)
+        return job if job and job.client == client else None
+
+    def latents_of(self, job: Job) -> LatentLog | None:
+        """Return the latents that were tried for a job, if they were recorded."""
+        return job.latents or self.store.find_latents(job.id)
+
+    def latest(self, client: str, limit: int) -> list[Job]:
+        """Return the latest jobs of a client, newest first."""
+        found = self.store.latest(client, limit)
+        with self.lock:
+            return [self.jobs.get(job.id, job) for job in found]
+
+    def cancel(self, job: Job) -> None:
+        """End a job; its best plan so far stays."""
+        with self.lock:
+            if job.state.is_final:
+                return
+            worker = self.worker_of(job)
+            self.end(job, JobState.INTERRUPTED)
+            if worker and all(other.state.is_final for other in worker.batch):
+                worker.stop_batch()
+
+    def decode(self, job: Job, latent: Sequence[float]) -> dict[str, Any]:
+        """Return the plan that the policy builds at one latent."""
+        with self.lock:
+            if self.decoder is None:
+                self.decoder = LatentDecoder(self.settings)
+        return self.decoder.decode(job.body, latent)
+
+    # --- what runs next
+
+    def dispatch(self) -> None:
+        """Give every free worker a batch, as long as jobs wait."""
+        with self.lock:
+            if self.is_closing:
+                return
+            for worker in self.workers:
+                if worker.is_ready and worker.batch is None:
+                    batch = self.choose_batch()
+                    if not batch:
+                        return
+                    self.begin(worker, batch)
+
+    def choose_batch(self) -> list[Job]:
+        """Return the oldest waiting job that may run, with all that can be solved with it."""
+        may_be_long = self.room_for_long_jobs()
+        for job in self.jobs.values():
+            if job.state is not JobState.QUEUED:
+                continue
+            if self.is_long(job) and not may_be_long:
+                continue
+            return [job] if job.must_be_alone else self.companions(job)
+        return []
+
+    def room_for_long_jobs(self) -> bool:
+        """Return whether a worker would be left for short jobs."""
+        count = len(self.workers)
+        long_batches = 0
+        for worker in self.workers:
+            batch: list[Job] = worker.batch or []
+            long_batches += any(self.is_long(job) for job in batch)
+        return count == 1 or long_batches < count - 1
+
+    def is_long(self, job: Job) -> bool:
+        """Return whether a job takes longer than a short one should have to wait."""
+        return job.seconds > self.settings.short_seconds
+
+    def companions(self, job: Job) -> list[Job]:
+        """Return a job with all others that are solved in the same way and are of equal size."""
+        alike = [
+            other
+            for other in self.jobs.values()
+            if other.state is JobState.QUEUED
+            and other.batch_key == job.batch_key
+            and not other.must_be_alone
+        ]
+        return alike[: job.batch_limit]
+
+    def begin(self, worker: WorkerProcess, batch: list[Job]) -> None:
+        """Hand a batch to a worker."""
+        for job in batch:
+            job.tries += 1
+            job.batch_size = len(batch)
+            job.state = JobState.RUNNING
+            self.store.update(job)
+        worker.batch = batch
+        worker.begun = time.monotonic()
+        self.totals.batches += 1
+        self.totals.batched_jobs += len(batch)
+        payload = [
+            {"body": job.body, "start": job.best["plan"] if job.best else None} for job in batch
+        ]
+        worker.send("solve", payload)
+
+    def worker_of(self, job: Job) -> WorkerProcess | None:
+        """Return the worker that has a job in its batch."""
+        for worker in self.workers:
+            if worker.batch and job in worker.batch:
+                return worker
+        return None
+
+    # --- what workers say
+
+    def hear(self, worker: WorkerProcess, message: Message) -> None:
+        """Take a message of a worker in."""
+        with self.lock:
+            batch: list[Job] = worker.batch or []
+            if message.kind == "idle":
+                self.end_batch(worker)
+            elif message.kind in ("refused", "failed"):
+                self.retry_or_fail(batch, message.facts)
+            elif message.index is not None:
+                self.update_job(batch[message.index], message)
+            else:
+                for job in batch:
+                    self.update_job(job, message)
+        if message.kind == "idle":
+            self.dispatch()
+
+    def update_job(self, job: Job, message: Message) -> None:
+        """Change a running job by what a worker says of it."""
+        if job.state.is_final:
+            return
+        facts = message.facts
+        if message.kind == "started" and job.started is None:
+            job.started = time.time()
+            self.totals.wait_seconds += job.wait_seconds
+        elif message.kind == "progress":
+            job.progress = facts | {"share": min(1.0, facts["elapsed"] / job.seconds)}
+        elif message.kind == "improved":
+            self.keep_best(job, facts)
+        elif message.kind == "latents" and job.latents is not None:
+            job.latents.add(facts["latents"], facts["costs"])
+            job.latents.centres = facts.get("centres", [])
+        elif message.kind == "finished":
+            self.finish(job, facts)
+            return
+        job.notify()
+
+    def keep_best(self, job: Job, facts: dict[str, Any]) -> None:
+        """Keep a plan if it is better than all before it, also on disk."""
+        if job.best is not None and facts["cost"] >= job.best["cost"]:
+            return
+        job.best = facts
+        job.best_number += 1
+        now = time.monotonic()
+        if now - self.stored_at.get(job.id, 0.0) >= STORE_INTERVAL:
+            self.stored_at[job.id] = now
+            self.store.update(job)
+
+    def finish(self, job: Job, facts: dict[str, Any]) -> None:
+        """End a job with its last plan."""
+        interrupted = facts.pop("interrupted")
+        self.totals.attempts += facts["attempts"]
+        if job.best is None or facts["cost"] <= job.best["cost"]:
+            job.best = facts
+            job.best_number += 1
+        self.end(job, JobState.INTERRUPTED if interrupted else JobState.DONE)
+
+    def end(self, job: Job, state: JobState, error: str | None = None) -> None:
+        """Put a job into a final state, on disk first."""
+        job.state = state
+        job.error = error
+        job.ended = time.time()
+        self.store.update(job)
+        if job.latents is not None and job.latents.tried:
+            self.store.save_latents(job.id, job.latents)
+        self.totals.jobs[str(state)] += 1
+        self.jobs.pop(job.id, None)
+        self.stored_at.pop(job.id, None)
+        job.notify()
+
+    def retry_or_fail(self, batch: Sequence[Job], reason: str) -> None:
+        """Try the jobs of a failed batch alone; a job that has failed alone has failed."""
+        for job in batch:
+            if job.state.is_final:
+                continue
+            if len(batch) > 1 and job.tries < MAX_TRIES:
+                job.state = JobState.QUEUED
+                job.must_be_alone = True
+                self.store.update(job)
+            elif job.best is not None:
+                self.end(job, JobState.INTERRUPTED, reason)
+            else:
+                self.end(job, JobState.FAILED, reason)
+
+    def end_batch(self, worker: WorkerProcess) -> None:
+        """Free a worker; jobs that it has said nothing final about were interrupted."""
+        batch: list[Job] = worker.batch or []
+        worker.batch = None
+        worker.is_ready = True
+        for job in batch:
+            if job.state is JobState.RUNNING:
+                without_plan = "the search was stopped before it had a plan"
+                self.end(job, JobState.INTERRUPTED, None if job.best else without_plan)
+
+    def replace_worker(self, worker: WorkerProcess, exit_code: int | None) -> None:
+        """Start a new process for one that has died, and go on with its jobs."""
+        with self.lock:
+            batch: list[Job] = worker.batch or []
+            worker.batch = None
+            if self.is_closing:
+                return
+            self.totals.workers_replaced += 1
+            self.retry_or_fail(batch, f"the worker process ended with code {exit_code}")
+            worker.start()
+        self.dispatch()
+
+    # --- life of the service
+
+    def resume(self) -> None:
+        """Queue the jobs that an earlier server left, each with its best plan as its start."""
+        for stored in self.store.unfinished():
+            try:
+                request = parse_request(stored.body, self.settings)
+                instance = make_instance(request, self.settings)
+            except InputError as error:  # the limits have changed since
+                self.end(
+                    stored, JobState.INTERRUPTED if stored.best else JobState.FAILED, str(error)
+                )
+                continue
+            stored.state = JobState.QUEUED
+            stored.batch_key = (instance.problem, instance.shape, *request.way_to_solve)
+            stored.batch_limit = max_batch_length(instance, self.settings)
+            stored.latents = LatentLog() if request.latents else None
+            with self.lock:
+                self.jobs[stored.id] = stored
+        self.dispatch()
+
+    def kill_stuck_workers(self) -> None:
+        """Kill workers whose batch should have ended long ago; its jobs are tried again alone."""
+        now = time.monotonic()
+        with self.lock:
+            for worker in self.workers:
+                if worker.batch:
+                    seconds = max(job.seconds for job in worker.batch)
+                    if now - worker.begun > STUCK_FACTOR * seconds + STUCK_SECONDS:
+                        worker.kill()
+
+    def delete_old(self) -> int:
+        """Delete jobs that ended longer ago than they are kept."""
+        return self.store.delete_ended_before(cutoff(self.settings.keep_seconds))
+
+    def close(self) -> None:
+        """End all workers. Running jobs stay unfinished on disk and go on with the next server."""
+        with self.lock:
+            self.is_closing = True
+            for job in self.jobs.values():
+                self.store.update(job)
+        for worker in self.workers:
+            worker.close()
+        if self.decoder is not None:
+            self.decoder.close()
+        self.store.close()
+
+
+class LatentDecoder:
+    """A worker of its own for single latents, so that a click need not wait for a search."""
+
+    def __init__(self, settings: ServiceSettings):
+        self.answers: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.lock = threading.Lock()
+        self.worker = WorkerProcess(settings, 1, self.hear, self.die)
+
+    def hear(self, worker: WorkerProcess, message: Message) -> None:
+        """Pass an answer to the request that waits for it."""
+        if message.kind != "idle":
+            self.answers.put(message)
+
+    def die(self, worker: WorkerProcess, exit_code: int | None) -> None:
+        """Answer the request that waits, and start again."""
+        self.answers.put(Message("refused", facts=f"the process ended with code {exit_code}"))
+        worker.start()
+
+    def decode(self, body: dict[str, Any], latent: Sequence[float]) -> dict[str, Any]:
+        """Return the plan of a latent."""
+        with self.lock:
+            self.worker.send("decode", {"body": body, "latent": list(latent)})
+            try:
+                answer = self.answers.get(timeout=DECODE_SECONDS)
+            except queue.Empty:
+                raise Refused(503, "the plan of this latent takes too long") from None
+        if answer.kind != "decoded":
+            raise InputError(str(answer.facts))
+        return answer.facts
+
+    def close(self) -> None:
+        """End the process."""
+        self.worker.close()

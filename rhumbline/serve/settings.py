@@ -1,0 +1,28 @@
+"""What a service allows, and where it keeps its jobs."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """Limits protect a server from its clients; exceeding one is refused with the number."""
+
+    data: Path
+    workers: int = 2
+    keep_seconds: float = 7 * 86_400.0  # for which ended jobs are kept
+    max_queued: int = 10_000  # jobs that wait or run
+    max_queued_per_client: int = 2_000
+    max_body_bytes: int = 8 << 20
+    max_nodes: int = 1_000
+    max_seconds: float = 600.0
+    default_seconds: float = 10.0
+    max_batch: int = 64  # jobs that one worker solves together
+    # A job that takes longer never occupies the last free worker, so that short ones pass it.
+    short_seconds: float = 15.0
+
+
+def default_workers() -> int:
+    """Return one worker per core, and at least two, so that short jobs can pass long ones."""
+    return max(2, len(os.sched_getaffinity(0)))
