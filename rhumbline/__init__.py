@@ -10,6 +10,8 @@ Names are loaded on first use, so that `import rhumbline` and `rhumb --help` nee
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rhumbline.kernels.threads import limit_spinning
+
 if TYPE_CHECKING:
     from rhumbline.api import prepare as prepare
     from rhumbline.api import solve as solve
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from rhumbline.training.loop import train as train
 
 __version__ = "0.1.0"
+
+limit_spinning()  # before anything imports torch
 
 # The module of each public name; the block for type checkers above has the same names.
 _HOMES = {

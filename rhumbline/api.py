@@ -1,5 +1,6 @@
 """One call from files or arrays to verified solutions."""
 
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -158,8 +159,10 @@ def solve(
     ones to a local optimum. `improved` is called at each improvement, and `watch` after each step
     of the search.
     """
+    began = time.monotonic()
     check_whole_numbers(seed=seed, augment=augment)
     instances = instances_from(source, vehicles, capacity)
+    given_plans = plans_for(instances, warm_start)
     request = SolveRequest(
         budget=budget_or_default(attempts, seconds, total_seconds),
         total_seconds=total_seconds,
@@ -170,7 +173,8 @@ def solve(
         engine=engine,
         augment=augment,
         after=AfterSearch(top, polish, then),
-        warm_start=plans_for(instances, warm_start),
+        warm_start=given_plans,
+        reading_seconds=time.monotonic() - began,
     )
     solutions: dict[int, Solution] = {}
     with limited_threads(threads):

@@ -19,6 +19,7 @@ from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
 from rhumbline.domains import DOMAINS, find_policy_family, plan_tools
 from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra, shorten
+from rhumbline.kernels.threads import SHARED_CORES
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
@@ -88,6 +89,7 @@ class SolveRequest:
     after: AfterSearch = field(default_factory=AfterSearch)
     total_seconds: int | float | None = None  # of all groups together
     warm_start: Sequence[Plan | None] = ()
+    reading_seconds: float = 0.0  # that are over already, of the time of the first group
     warm_up: bool = True  # whether a GPU compiles its kernels before the seconds count
 
 
@@ -199,7 +201,10 @@ def make_runs(
     """
     strategy = resolve_strategy(request.strategy, request.settings)
     device = find_device(request.device)
-    policies = load_policies(instances, request.policy)
+    began = time.monotonic()
+    with SHARED_CORES.share(request.budget.seconds is not None):
+        policies = load_policies(instances, request.policy)
+    seconds = request.reading_seconds + time.monotonic() - began
     started = [instances[place] for place, plan in enumerate(request.warm_start) if plan]
     for problem, loaded in policies.items():
         rules = rules_of(loaded.policy).name
@@ -219,7 +224,18 @@ def make_runs(
         augment=request.augment,
         strategy=strategy,
     )
+    tasks = count_preparation(tasks, seconds)
     return (make_run(group, task, request, strategy, policies) for group, task in tasks)
+
+
+def count_preparation(
+    tasks: Iterator[tuple[Group, Task]], seconds: float
+) -> Iterator[tuple[Group, Task]]:
+    """Let what came before the first task count as a part of its time."""
+    for group, task in tasks:
+        task.preparation_seconds += seconds
+        seconds = 0.0
+        yield group, task
 
 
 def make_run(
@@ -323,10 +339,12 @@ def solve_runs(
                 is_late = True
                 listener.note("the total time is over: the rest gets cheap plans without a search")
             if result is None:
-                # Groups with a construction have been left out.
-                run = next(run for run in runs if run.places == group.places)
-                run = limit_run(run, group, request, shares)
-                result = solve_run(group, run, request, listener)
+                timed = request.budget.seconds is not None or request.total_seconds is not None
+                with SHARED_CORES.share(timed):
+                    # Groups with a construction have been left out.
+                    run = next(run for run in runs if run.places == group.places)
+                    run = limit_run(run, group, request, shares)
+                    result = solve_run(group, run, request, listener)
         except KeyboardInterrupt:  # before the search, or after it while plans were being checked
             seconds = time.monotonic() - start_time
             result = interrupted_result(group, run, request, seconds)

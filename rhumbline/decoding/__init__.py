@@ -11,6 +11,7 @@ from rhumbline.decoding.request import (
     Prefixes,
     RolloutRequest,
     Rollouts,
+    TimeLimit,
     choose,
 )
 from rhumbline.decoding.rollouts import CHUNK_ELEMENTS, rollout
@@ -26,6 +27,7 @@ __all__ = [
     "Prefixes",
     "RolloutRequest",
     "Rollouts",
+    "TimeLimit",
     "choose",
     "choose_engine",
     "complete",

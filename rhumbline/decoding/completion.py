@@ -8,7 +8,14 @@ from torch import Tensor
 
 from rhumbline.decoding import engines
 from rhumbline.decoding.engines import Engine
-from rhumbline.decoding.request import EngineName, Prefixes, RolloutRequest, Rollouts
+from rhumbline.decoding.request import (
+    NO_LIMIT,
+    EngineName,
+    Prefixes,
+    RolloutRequest,
+    Rollouts,
+    TimeLimit,
+)
 from rhumbline.policies import Policy
 from rhumbline.problems import Problem
 
@@ -44,11 +51,13 @@ def complete(
     temperature: float = 0.0,
     samples: int = 0,
     engine: EngineName | Engine = "torch",
+    limit: TimeLimit = NO_LIMIT,
 ) -> Rollouts:
     """Complete partial solutions, greedily by default, and return them as R latents of one start.
 
     With `samples`, each group of `samples` consecutive prefixes draws the noise of an attempt of
-    its own. Without, all prefixes draw the noise of one attempt.
+    its own. Without, all prefixes draw the noise of one attempt. `limit` is that of a
+    `RolloutRequest`.
     """
     if isinstance(engine, str):
         ask = engines.make_ask(problem, policy, batch, memory, prefixes=True)
@@ -59,7 +68,17 @@ def complete(
     latents = latents.expand(-1, rollouts // group, -1)
     starts = prefixes.actions[:, :group, 0]
     request = RolloutRequest(
-        problem, policy, batch, memory, latents, starts, seed, attempt, temperature, prefixes
+        problem,
+        policy,
+        batch,
+        memory,
+        latents,
+        starts,
+        seed,
+        attempt,
+        temperature,
+        prefixes,
+        limit=limit,
     )
     completed = engine.rollout(request)
     return completed.map(lambda x: x.flatten(1, 2)[:, None])

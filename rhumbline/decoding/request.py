@@ -1,5 +1,6 @@
 """What an engine is asked for, what it returns, and the rule that draws an action."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,6 +17,23 @@ EngineName = Literal["auto", "torch", "fused"]
 
 # The drawn position is u * total. This factor keeps it below the total under any rounding.
 BELOW_ONE = 1.0 - 2.0**-22
+
+
+def go_on() -> None:
+    """Do nothing: there is no time limit."""
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """When rollouts have to end, whatever is lost with them."""
+
+    # Plain torch calls it before each step. It raises what ends the rollouts.
+    check: Callable[[], None] = go_on
+    # When a kernel of the CPU ends early, by `time.monotonic`; then `check` has to raise.
+    deadline: float | None = None
+
+
+NO_LIMIT = TimeLimit()
 
 
 @dataclass(frozen=True)
@@ -49,6 +67,7 @@ class RolloutRequest:
     temperature: float
     prefixes: Prefixes | None = None  # if more than the first action of each rollout is imposed
     mark: float = 0.0  # store drawn actions of at least this probability as complements; 0: never
+    limit: TimeLimit = NO_LIMIT
 
     @property
     def host_seed(self) -> int:

@@ -9,7 +9,13 @@ from torch import Tensor
 
 from rhumbline.decoding import engines
 from rhumbline.decoding.engines import Engine
-from rhumbline.decoding.request import EngineName, RolloutRequest, Rollouts
+from rhumbline.decoding.request import (
+    NO_LIMIT,
+    EngineName,
+    RolloutRequest,
+    Rollouts,
+    TimeLimit,
+)
 from rhumbline.errors import InputError, note_once
 from rhumbline.policies import Policy
 from rhumbline.policies.population import PopulationMemory
@@ -39,6 +45,7 @@ def rollout(
     chunk: int | None = None,
     engine: EngineName | Engine = "auto",
     mark: float = 0.0,
+    limit: TimeLimit = NO_LIMIT,
 ) -> Rollouts:
     """Construct one solution for each instance, latent and start.
 
@@ -46,6 +53,7 @@ def rollout(
     random numbers depend on it. `chunk` limits the rollouts that are alive at once; it changes the
     memory in use, never results. With `mark`, an engine that supports marks stores the actions that
     had at least that probability as their complements (~a), so that `log_prob` can leave them out.
+    A `limit` may end the call; all rollouts are lost then.
     """
     device = starts.device.type
     horizon = problem.horizon(batch)
@@ -55,6 +63,7 @@ def rollout(
         "chunk": chunk,
         "engine": engine,
         "mark": mark,
+        "limit": limit,
     }
     max_group = max(1, ENCODED_STEPS[device] // horizon)
     if memory is None and len(starts) > max_group:
@@ -71,7 +80,17 @@ def rollout(
         ask = engines.make_ask(problem, policy, batch, memory)
         engine = engines.choose_engine(engine, ask)
     request = RolloutRequest(
-        problem, policy, batch, memory, latents, starts, seed, attempt, temperature, mark=mark
+        problem,
+        policy,
+        batch,
+        memory,
+        latents,
+        starts,
+        seed,
+        attempt,
+        temperature,
+        mark=mark,
+        limit=limit,
     )
     if not chunk:
         footprint = policy.footprint(problem.action_count(batch), horizon)
@@ -154,6 +173,7 @@ def construct_chunks(
     max_chunk = max(1, chunk // starts)
     done = 0
     while done < count * num_latents:
+        request.limit.check()
         instances, latents = next_chunk(done, count, num_latents, max_chunk)
         instance_count = instances.stop - instances.start
         size = instance_count * (latents.stop - latents.start)

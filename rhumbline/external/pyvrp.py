@@ -29,12 +29,13 @@ def improve(
     instance: Any, plans: Sequence[Any], seconds: float, seed: int, on_plan: Callable[[Any], None]
 ) -> None:
     """Report the plans of one run."""
+    began = time.monotonic()
     pyvrp: Any = import_module("pyvrp")
 
     if instance.size < 3:
         return
     is_tour = isinstance(instance, TSPInstance)
-    stop = Stop(seconds)
+    stop = Stop(seconds, began)
     given = [client_routes(plan) for plan in plans]
     vehicles = 1 if is_tour else vehicle_limit(instance, given)
     data = make_data(instance, vehicles, is_tour)
@@ -52,14 +53,17 @@ def improve(
 
 @dataclass
 class Stop:
-    """PyVRP's stopping criterion: after some seconds, or on request."""
+    """PyVRP's stopping criterion: after some seconds, or on request.
+
+    PyVRP asks before each step. Unless a start is given, the clock starts with the first one.
+    """
 
     seconds: float
     began: float | None = None
     requested: bool = False
 
     def __call__(self, best_cost: int) -> bool:
-        """Return whether to stop. PyVRP asks before each step; the clock starts with the first."""
+        """Return whether to stop."""
         if self.began is None:
             self.began = time.monotonic()
         if self.requested:

@@ -10,8 +10,8 @@ from threading import Event, Lock
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import torch
 
+from rhumbline.kernels.threads import worker_threads
 from rhumbline.problems import Plan
 
 P = TypeVar("P", bound=Plan)
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 def thread_count() -> int:
     """Return the number of workers: the threads of the fused engine (`--threads`)."""
-    return torch.get_num_threads()
+    return worker_threads()
 
 
 def generator_state(seed: int, number: int = 0) -> np.ndarray:

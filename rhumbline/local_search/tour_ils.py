@@ -50,10 +50,12 @@ def improve(
     """Kick each plan for a while, then the best of them; report each shorter tour."""
     stopped = Event()
     workers = threads.thread_count()
+    began = time.monotonic()
 
     def work(report: TourListener) -> None:
         search = IteratedLocalSearch(instance, seed, stopped, report, workers)
-        search.run(plans, seconds)
+        passed = time.monotonic() - began  # while the neighbours of each city were sorted
+        search.run(plans, seconds - passed)
 
     run_interruptible(work, stopped.set, on_plan)
 

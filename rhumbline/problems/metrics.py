@@ -1,11 +1,14 @@
 """Distances between nodes as files define them, and positions in the plane for the policy."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
+from torch import Tensor
 
 Metric = Literal["EXACT_2D", "EUC_2D", "CEIL_2D", "FLOOR_2D", "ATT", "GEO", "EXPLICIT"]
 
@@ -18,6 +21,9 @@ class EmbeddingTuning:
     """How a distance matrix becomes positions in the plane."""
 
     rounds: int = 100  # of SMACOF
+    round_elements: int = 30_000_000  # of all rounds: 30 rounds of 1,000 nodes, a tenth of a second
+    subspace: int = 12  # directions in which eigenvectors are searched
+    subspace_rounds: int = 12
     short_quantile: float = 0.01  # of the positive distances: the shortest that a weight respects
     min_distance_share: float = 1e-9  # of that distance: avoids a division by zero
     # Squares of smaller numbers, or their inverses, leave the range of float64.
@@ -99,9 +105,11 @@ def minimise_stress(
     """Move points until their distances are as right as they get, relative to their size.
 
     Rounds of SMACOF (de Leeuw 1977): each takes the minimum of a bound that touches the weighted
-    stress at the current points.
+    stress at the current points. It runs in torch, whose threads never outnumber the free cores
+    under a time limit; those of NumPy's BLAS wait for each other on a busy machine.
     """
-    off_diagonal = ~np.eye(len(plane), dtype=bool)
+    size = len(plane)
+    off_diagonal = ~np.eye(size, dtype=bool)
     between_nodes = distances[off_diagonal]
     if not between_nodes.any():
         return plane
@@ -110,17 +118,37 @@ def minimise_stress(
     least = np.quantile(positive, TUNING.short_quantile)
     least = max(least, TUNING.min_short_share * positive.max())
     bounded = np.maximum(distances, least)
-    weight = np.where(off_diagonal, 1.0 / bounded**2, 0.0)
-    laplacian = np.diag(weight.sum(1)) - weight
-    solve = np.linalg.pinv(laplacian, hermitian=True)
-    wanted = weight * distances
-    min_distance = TUNING.min_distance_share * least
-    for _ in range(TUNING.rounds):
-        current = np.maximum(euclidean_distances(plane), min_distance)
-        pull = wanted / current
+    weight = torch.from_numpy(np.where(off_diagonal, (least / bounded) ** 2, 0.0))
+    solve = laplacian_solver(weight)
+    wanted = weight * torch.from_numpy(distances)
+    min_distance = float(TUNING.min_distance_share * least)
+    points = torch.from_numpy(plane)
+    for _ in range(min(TUNING.rounds, max(1, TUNING.round_elements // size**2))):
+        current = pairwise_distances(points).clamp_(min=min_distance)
+        pull = torch.div(wanted, current, out=current)
         total_pull = pull.sum(1)[:, None]
-        plane = solve @ (total_pull * plane - pull @ plane)
-    return plane
+        points = solve(total_pull * points - pull @ points)
+    return points.numpy()
+
+
+def laplacian_solver(weight: Float[Tensor, "N N"]) -> Callable[[Tensor], Tensor]:
+    """Return the product with the pseudo-inverse of the Laplacian of a complete graph.
+
+    What it is applied to has column sums of zero. There the Laplacian plus a constant has the same
+    inverse, and it is positive definite unless weights differ too much for float64.
+    """
+    laplacian = torch.diag(weight.sum(1)) - weight
+    mean_weight = weight.mean()
+    factor, trouble = torch.linalg.cholesky_ex(laplacian + mean_weight)
+    if not trouble:
+        return lambda x: torch.cholesky_solve(x, factor)
+    inverse = torch.linalg.pinv(laplacian, hermitian=True)
+    return lambda x: inverse @ x
+
+
+def pairwise_distances(points: Float[Tensor, "N 2"]) -> Float[Tensor, "N N"]:
+    """Return straight-line distances, without the rounding of a product of matrices."""
+    return torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def relative_stress(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray, "N 2"]) -> float:
@@ -146,19 +174,35 @@ def relative_stress(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray
 
 def classical_scaling(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
     """Return points in the plane that resemble a distance matrix (Torgerson 1952)."""
-    squared = distances**2
+    squared = torch.from_numpy(distances**2)
     column_means = squared.mean(0)
     row_means = squared.mean(1)[:, None]
     centred = squared - column_means - row_means + squared.mean()
-    values, vectors = np.linalg.eigh(-0.5 * centred)
-    largest = slice(None, -3, -1)  # eigh sorts upwards; one city has one eigenvalue
-    variances = np.maximum(values[largest], 0.0)
-    deviations = np.sqrt(variances)
-    axes = vectors[:, largest] * deviations
+    values, vectors = leading_eigenvectors(-0.5 * centred)
+    largest = values.argsort(descending=True)[:2]  # one city has one eigenvalue
+    variances = values[largest].clamp(min=0.0)
+    axes = vectors[:, largest] * variances.sqrt()
     count = axes.shape[1]
     plane = np.zeros((len(distances), 2))
-    plane[:, :count] = axes
+    plane[:, :count] = axes.numpy()
     return plane
+
+
+def leading_eigenvectors(
+    matrix: Float[Tensor, "N N"],
+) -> tuple[Float[Tensor, "K"], Float[Tensor, "N K"]]:
+    """Return the eigenvalues and eigenvectors of largest size, nearly, by subspace iteration.
+
+    `minimise_stress` starts there. All eigenvectors of 1,000 nodes would take half a second.
+    """
+    size = len(matrix)
+    width = min(size, TUNING.subspace)
+    rng = torch.Generator().manual_seed(0)
+    basis = torch.randn(size, width, generator=rng, dtype=torch.float64)
+    for _ in range(TUNING.subspace_rounds):
+        basis, _ = torch.linalg.qr(matrix @ basis)
+    values, vectors = torch.linalg.eigh(basis.T @ matrix @ basis)
+    return values, basis @ vectors
 
 
 def scale_to_unit_square(plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:

@@ -10,11 +10,8 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.problems import Plan
+from rhumbline.search.pacing import Spent
 from rhumbline.search.plan_sets.diverse import DiverseSet
-
-
-class Spent(Exception):
-    """The budget is used up. Raised through a strategy's step, caught by the driver."""
 
 
 @dataclass
@@ -63,14 +60,11 @@ class Account:
             raise Spent
 
     def allowed(self, wanted: int) -> int:
-        """Return how many of the wanted attempts the budget still allows; raise `Spent` if none.
-
-        The first attempt is always made, however late it is.
-        """
+        """Return how many of the wanted attempts the budget still allows; raise `Spent` if none."""
         left = wanted
         if self.limit is not None:
             left = min(wanted, self.limit - self.attempts)
-        if (self.is_late and self.attempts > 0) or left <= 0:
+        if self.is_late or left <= 0:
             raise Spent
         return left
 

@@ -9,7 +9,9 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from rhumbline.decoding.engines import CompiledEngine
 from rhumbline.errors import InputError
+from rhumbline.kernels.threads import SHARED_CORES
 from rhumbline.search.account import Spent
 from rhumbline.search.first_plans import first_solutions, latest_end
 from rhumbline.search.solution import Solution, incumbent
@@ -132,14 +134,26 @@ def prepare_strategy(strategy: PlainStrategy, task: Task) -> Strategy[Any]:
     check_strategy_needs(ready, task)
     size = task.problem.action_count(task.batch)
     task.engine = engine_for(ready, task.engine, task.device, size)
+    engine = task.engine_to_use()
+    if isinstance(engine, CompiledEngine):
+        engine.load(task.problem)
     ready.compile(task)
     return ready
 
 
 def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
     """Search with a prepared strategy until the budget is spent, yielding after every step."""
+    with SHARED_CORES.share(budget.seconds is not None):
+        yield from make_steps(strategy, task, budget)
+
+
+def make_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
+    """Start the clock, and do what `run_steps` says."""
     start_time = start_clock(task, budget)
-    state = strategy.init(task)
+    try:
+        state = strategy.init(task)
+    except Spent:
+        return
     if state is None:
         advice = "return an empty object instead"
         raise InputError(f"the strategy's init returned None, which ends a search; {advice}")

@@ -18,6 +18,7 @@ from rhumbline.decoding import (
     EngineName,
     Prefixes,
     Rollouts,
+    TimeLimit,
     choose_engine,
     complete,
     log_prob,
@@ -27,11 +28,13 @@ from rhumbline.decoding.engines import has_layer
 from rhumbline.domain import Domain, PlanTools
 from rhumbline.domains import domain_of, plan_tools
 from rhumbline.errors import InputError
+from rhumbline.kernels.threads import SHARED_CORES
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
 from rhumbline.search.account import Account, Spent
 from rhumbline.search.overrides import Overrides, concatenate_rollouts, starts_of_latents
+from rhumbline.search.pacing import TUNING as PACING_TUNING
 from rhumbline.search.pacing import Pacer
 from rhumbline.search.plan_sets.similarity import pad_actions
 
@@ -62,6 +65,8 @@ class Task:
     max_scored_sequences: float = math.inf
     # Latents tried on each instance so far. The next latent's random numbers depend on this number.
     tried_count: int = 0
+    # That reading and encoding took on a CPU. A GPU compiles kernels meanwhile.
+    preparation_seconds: float = 0.0
     engines: dict[EngineUse, Engine] = field(default_factory=dict[EngineUse, Engine])  # chosen
 
     @property
@@ -213,7 +218,7 @@ class Task:
         parts = list[Rollouts]()
         first = 0
         while first < count:
-            size = self._units_per_piece(rollouts)
+            size = self._units_per_piece(self.pacer, rollouts)
             last = min(first + size, count)
             piece = slice(first, last)
             piece_start = time.monotonic()
@@ -247,7 +252,8 @@ class Task:
         parts = list[Rollouts]()
         first = 0
         while first < prefixes:
-            units = self._units_per_piece(row_count * samples)
+            piece_start = time.monotonic()
+            units = self._units_per_piece(self.completion_pacer, row_count * samples)
             size = self.pacer.prefixes_per_piece(units, samples)
             size = min(prefixes - first, size)
             wanted = size * samples
@@ -258,6 +264,8 @@ class Task:
                 rolled = narrow_rollouts(rolled, 2, made)
                 parts.append(rolled)
                 self._record(rolled, made * self.copies)
+                seconds = time.monotonic() - piece_start
+                self.completion_pacer.record(made * row_count, seconds)
             if made < wanted:
                 rows, copies = self._affordable_copies(1)
                 at = first + made // samples
@@ -304,8 +312,14 @@ class Task:
         raise InputError(f"{words}; these are {given}")
 
     def check_deadline(self) -> None:
-        """Raise `Spent` if time is up; for long computations that construct no solutions."""
+        """Raise `Spent` if time is up; for long computations that construct no solutions.
+
+        It also lets torch have fewer threads if other processes keep the cores busy.
+        """
+        if self.account.deadline is None:
+            return
         self.account.check_deadline()
+        SHARED_CORES.adapt()
 
     # --- pacing
 
@@ -316,7 +330,13 @@ class Task:
         steps = problem.horizon(self.batch)
         size = problem.action_count(self.batch)
         per_step = self.policy.footprint(size, steps)
-        return Pacer(steps * per_step)
+        is_torch = self.resolved_engine == "torch"
+        return Pacer(steps * per_step, tile=1 if is_torch else PACING_TUNING.min_completions)
+
+    @cached_property
+    def completion_pacer(self) -> Pacer:
+        """The same rule for completions, which are shorter than rollouts."""
+        return Pacer(self.pacer.elements_per_rollout, self.pacer.tile)
 
     def rollouts_within(self, share: float) -> float:
         """Return how many rollouts of each copy fit into a share of the time left.
@@ -326,15 +346,43 @@ class Task:
         rows = len(self.starts)
         return self.pacer.rollouts_within(rows, share, self.account.seconds_left)
 
-    def _units_per_piece(self, rollouts: int) -> int:
+    @cached_property
+    def scoring_pacer(self) -> Pacer:
+        """The rule for how many sequences to score between two readings of the clock."""
+        return Pacer(self.pacer.elements_per_rollout)
+
+    def scores_per_piece(self) -> float:
+        """Return how many sequences to score at once: what fits into memory and a time limit.
+
+        Raises `Spent` if time is up, or too short for one.
+        """
+        self.check_deadline()
+        seconds_left = self.account.seconds_left
+        if seconds_left == math.inf or self.device.type == "cuda":
+            return float(self.max_scored_sequences)
+        pacer = self.scoring_pacer
+        pacer.check_fit(1, seconds_left)
+        units = pacer.units_within(1, seconds_left, PACING_TUNING.max_piece_seconds)
+        return min(self.max_scored_sequences, float(units))
+
+    def _units_per_piece(self, pacer: Pacer, rollouts: int) -> int:
         """Return how many units to process between two readings of the clock.
 
         A unit consists of `rollouts` rollouts.
         """
         is_cuda = self.device.type == "cuda"
-        if is_cuda or self.resolved_engine != "torch":
-            return self.pacer.units_per_piece(rollouts, is_cuda)
-        return self.pacer.units_per_torch_piece(rollouts, self.account.seconds_left)
+        seconds_left = self.account.seconds_left
+        if not is_cuda and self.resolved_engine == "torch":
+            return pacer.units_per_torch_piece(rollouts, seconds_left)
+        if not is_cuda and seconds_left != math.inf:
+            pacer.check_fit(rollouts, seconds_left)
+            return pacer.units_per_timed_piece(rollouts, seconds_left)
+        return pacer.units_per_piece(rollouts, is_cuda)
+
+    def _time_limit(self, pacer: Pacer, rollouts: int) -> TimeLimit:
+        """Return what ends some rollouts at the deadline, if there is one."""
+        is_risky = pacer.is_risky(rollouts, self.account.seconds_left)
+        return TimeLimit(self.check_deadline, self.account.deadline if is_risky else None)
 
     # --- paying
 
@@ -436,6 +484,7 @@ class Task:
             seed=self.seed,
             temperature=temperature,
             engine=self.engine_to_use(memory),
+            limit=self._time_limit(self.pacer, latents.shape[1] * starts.shape[-1] * len(starts)),
         )
         if starts.ndim == 2:
             return roll(latents, starts, attempt=number)
@@ -477,6 +526,7 @@ class Task:
                 temperature=temperature,
                 attempt=attempt,
                 samples=each if temperature else 0,
+                limit=self._time_limit(self.completion_pacer, repeated.length.numel()),
             )
 
         return complete_piece
@@ -523,6 +573,7 @@ def make_task(
 
     Raises before any work if the engine cannot be used.
     """
+    began = time.monotonic()
     device = device or torch.device("cpu")
     batch = symmetric_copies(problem.collate(instances), augment).to(device)
     size = problem.action_count(batch)
@@ -533,6 +584,8 @@ def make_task(
     starts = problem.starts(batch)
     task = Task(problem, policy, instances, batch, memory, starts, seed, engine, copies=augment)
     task.engines[engine, False, False, False] = chosen
+    if device.type == "cpu":
+        task.preparation_seconds = time.monotonic() - began
     return task
 
 

@@ -164,8 +164,9 @@ class Clock:
         tools = TSP_DOMAIN.plans
 
         def slow_try(task, *arguments, **options):
+            rolled = real_try(task, *arguments, **options)
             self.now += rollout
-            return real_try(task, *arguments, **options)
+            return rolled
 
         def slow_polisher(instance):
             real = tools.polisher(instance)
@@ -187,7 +188,13 @@ class Clock:
 
 def one_rollout_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the task look at the clock after every rollout."""
-    small = replace(pacing.TUNING, piece_elements_cpu=1, max_piece_seconds=0.0)
+    small = replace(
+        pacing.TUNING,
+        piece_elements_cpu=1,
+        first_piece_elements=1,
+        max_piece_seconds=0.0,
+        max_torch_piece_seconds=0.0,
+    )
     monkeypatch.setattr(pacing, "TUNING", small)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rhumbline.decoding.engines.base import Ask as Ask
+from rhumbline.decoding.engines.base import CompiledEngine as CompiledEngine
 from rhumbline.decoding.engines.base import Engine as Engine
 from rhumbline.decoding.engines.base import NotedReason as NotedReason
 from rhumbline.decoding.engines.base import has_layer as has_layer

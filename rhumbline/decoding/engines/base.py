@@ -78,6 +78,15 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class CompiledEngine(Engine, Protocol):
+    """An engine with kernels that can be loaded or compiled before a clock runs."""
+
+    def load(self, rules: Problem[Any, Any]) -> None:
+        """Load the kernels for some rules; the first rollouts would do it otherwise."""
+        ...
+
+
 class NotedReason(str):
     """A reason that users are told if a slower engine takes over: `note` says so."""
 

@@ -2,34 +2,41 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rhumbline import kernels
 from rhumbline.decoding.engines.base import Ask, NotedReason
 from rhumbline.decoding.request import RolloutRequest, Rollouts, reprice
+from rhumbline.kernels.threads import worker_threads
+from rhumbline.problems import Problem
+from rhumbline.problems.kernel_traits import rollout_kernel
 
 
 def construct_numba(request: RolloutRequest) -> Rollouts:
-    """Construct rollouts by the numba kernel, with as many threads as torch uses."""
+    """Construct rollouts by the numba kernel, with as many threads as the user wants."""
     from rhumbline.kernels.numba.rollout import launch as numba_rollout
 
     batch = request.batch
     prefixes = request.prefixes
-    threads = torch.get_num_threads()
+    threads = worker_threads()
     with numba_rollout.limit_torch_to_one_thread():
-        cost, actions = numba_rollout.run_rollouts(
-            numba_rollout.build_numba_tables(request.memory, request.latent_bias),
-            batch.xy,
-            request.starts,
-            batch.key,
-            request.host_seed,
-            request.attempt,
-            vehicles=vehicles_of(batch, request.memory),
-            temperature=request.temperature,
-            threads=threads,
-            given=None if prefixes is None else (prefixes.actions, prefixes.length),
-        )
+        try:
+            cost, actions = numba_rollout.run_rollouts(
+                numba_rollout.build_numba_tables(request.memory, request.latent_bias),
+                batch.xy,
+                request.starts,
+                batch.key,
+                request.host_seed,
+                request.attempt,
+                vehicles=vehicles_of(batch, request.memory),
+                temperature=request.temperature,
+                threads=threads,
+                given=None if prefixes is None else (prefixes.actions, prefixes.length),
+                deadline=request.limit.deadline,
+            )
+        except TimeoutError:
+            request.limit.check()
+            raise
         return reprice(request.problem, batch, cost, actions)
 
 
@@ -61,6 +68,12 @@ class NumbaEngine:
         if missing is None:
             return None
         return NotedReason(missing, "engine auto takes plain torch, which is several times slower")
+
+    def load(self, rules: Problem[Any, Any]) -> None:
+        """Load the kernel from the cache on disk, or compile it."""
+        from rhumbline.kernels.numba.rollout.cache import load_rollout_kernel
+
+        load_rollout_kernel(rollout_kernel(rules) == "routes")
 
     def rollout(self, request: RolloutRequest) -> Rollouts:
         """Construct rollouts in one call of compiled code."""

@@ -33,6 +33,7 @@ def construct_torch(request: RolloutRequest) -> Rollouts:
         return torch.where(imposed, prefixes.actions[..., step], action)
 
     while len(actions) < imposed_on_all or not problem.finished(state):
+        request.limit.check()
         action = next_action(len(actions))
         state = problem.step(state, action)
         actions.append(action)

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from rhumbline.kernels.threads import worker_threads
 from rhumbline.problems.costs import shift_cost
 from rhumbline.problems.cvrp import CVRP, CVRPBatch
 from rhumbline.record import Record
@@ -266,7 +267,7 @@ def recombine_routes(
     """
     count, routes, size = pool.position.shape
     if engine == "compiled":
-        at_once = torch.get_num_threads()
+        at_once = worker_threads()
     elif pool.rank.is_cuda:
         at_once = TUNING.instances_per_look_cuda
     else:

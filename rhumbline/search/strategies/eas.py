@@ -7,6 +7,7 @@ learns the same alone or among thousands. Scoring makes no solutions and costs n
 """
 
 import math
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -191,13 +192,14 @@ class ActiveSearch(Strategy[Adaptation]):
         _, actions, _ = target
         waiting = list(score_chunks(task, actions))[::-1]
         while waiting:
-            task.check_deadline()
+            most = task.scores_per_piece()
             chunk = waiting.pop()
             parts = None
             count = chunk.count(actions)
-            if count > task.max_scored_sequences:
+            if count > most:
                 waiting.extend(reversed(chunk.halves(actions)))
                 continue
+            began = time.monotonic()
             try:
                 parts = self.gradient(task, state, chunk, target)
             except torch.OutOfMemoryError as error:
@@ -216,6 +218,7 @@ class ActiveSearch(Strategy[Adaptation]):
             for parameter, part in zip(state.parameters, parts, strict=True):
                 assert parameter.grad is not None
                 parameter.grad[chunk.rows].add_(part)  # `+=` would copy the sum once more
+            task.scoring_pacer.record(count, time.monotonic() - began)
 
     def gradient(
         self, task: Task, state: Adaptation, chunk: "ScoreChunk", target: ImitationTarget

@@ -199,6 +199,7 @@ def deepen_beam(
     """Search the next depth at which a node has a choice; return None if there is none left."""
     problem = task.problem
     while not beam.finished and not problem.finished(beam.state):
+        task.check_deadline()
         action, valid = child_actions(task, beam, branch)
         if valid.any():
             return complete_children(task, beam, action, valid)

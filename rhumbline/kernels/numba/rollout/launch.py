@@ -2,11 +2,13 @@
 
 import ctypes
 import os
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from threading import Event, Timer
 from typing import Any
 
 import numpy as np
@@ -106,13 +108,14 @@ def run_rollouts(
     temperature: float = 1.0,
     threads: int | None = None,
     given: tuple[Tensor, Tensor] | None = None,
+    deadline: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Construct rollouts; return costs [B, K, S] and actions (int16).
 
     Actions are [B, K, S, N] for a TSP and [B, K, S, 2n], padded with the depot, for a CVRP.
     `vehicles` are whole demands [B, N] and capacities [B]. `given` are sequences [B, K * S, T] that
     begin with the starts, and how many actions of each are imposed. `threads` is torch's number by
-    default.
+    default. If rollouts are left at the `deadline`, none is begun, and `TimeoutError` is raised.
     """
     count, nodes, _ = xy.shape
     per_latent = starts.shape[1]
@@ -151,9 +154,38 @@ def run_rollouts(
         call_kernel(compiled, numbers, arrays)
 
     tiles_per_instance = -(-tried * per_latent // LANES)
+    tile_count = count * tiles_per_instance
     wanted = threads or torch.get_num_threads()
-    run_in_threads(min(wanted, count * tiles_per_instance), work)
+    with end_tiles_at(deadline, counter, tile_count):
+        run_in_threads(min(wanted, tile_count), work)
     return torch.from_numpy(cost), torch.from_numpy(actions)
+
+
+@contextmanager
+def end_tiles_at(deadline: float | None, counter: np.ndarray, count: int) -> Generator[None]:
+    """Let the threads that share a counter of tiles find none from the deadline on.
+
+    Raises `TimeoutError` in the end if tiles were left. A tile that has begun is finished.
+    """
+    if deadline is None:
+        yield
+        return
+    is_early = Event()
+
+    def stop() -> None:
+        if counter[0] < count:
+            is_early.set()
+            counter[0] = count
+
+    timer = Timer(max(0.0, deadline - time.monotonic()), stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+    if is_early.is_set():
+        raise TimeoutError
 
 
 def impose(actions: np.ndarray, imposed: np.ndarray, given: Tensor, length: Tensor) -> None:
