@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test slow check golden format bench gpu-check outside
+.PHONY: setup demo test slow campaign check golden format bench gpu-check outside
 
 setup: $(READY)
 
@@ -23,6 +23,11 @@ test: $(READY)
 # Real servers, a real browser, a real Ray cluster. Without chromium the browser's tests are skipped.
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+# Tries to break what the package promises, for SECONDS in all (docs/internals/campaigns.md).
+SECONDS ?= 600
+campaign: $(READY)
+	nice $(BIN)/python -m tools.campaigns --seconds $(SECONDS)
 
 check: $(READY)
 	$(BIN)/ruff check .
