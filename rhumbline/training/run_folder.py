@@ -74,10 +74,11 @@ def read_owner(file: TextIO) -> str:
 
 def write_owner(file: TextIO) -> None:
     """Write into a lock file which process holds it; a full disk is no reason to stop here."""
+    text = f"{os.getpid()} {socket.gethostname()}\n"
     with suppress(OSError):
         file.truncate(0)
-        file.write(f"{os.getpid()} {socket.gethostname()}\n")
-        file.flush()
+        # Past the buffer of the file, which would fail again when the file is closed.
+        os.pwrite(file.fileno(), text.encode(), 0)
 
 
 def remove_parts(folder: Path) -> None:

@@ -4,6 +4,8 @@ import errno
 import fcntl
 import os
 import re
+import resource
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,18 @@ def test_an_odd_lock_file_is_not_repeated(tmp_path: Path) -> None:
         expected = re.escape(f"{tmp_path}: another process trains there")
         with pytest.raises(InputError, match=expected), lock_folder(tmp_path):
             pass
+
+
+def test_a_disk_without_room_for_the_owner_locks_all_the_same(tmp_path: Path) -> None:
+    """A disk that is full costs the note of the owner only, also when the lock is released."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        with lock_folder(tmp_path), pytest.raises(InputError, match="another process trains"):
+            lock_folder(tmp_path).__enter__()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_file_system_without_locks_is_reported(
