@@ -3,10 +3,12 @@
     python benchmarks/micro/rollout.py                           # TSP100 on this machine's device
     python benchmarks/micro/rollout.py --problem cvrp --size 200 --instances 16
     python benchmarks/micro/rollout.py --problem jssp --size 20x15 --latents 64 --half
+    python benchmarks/micro/rollout.py --problem jssp --latents 64 --same      # as sampling-elite
     python benchmarks/micro/rollout.py --layer                   # with the layer of `eas-lay`
     python benchmarks/micro/rollout.py --completions 200         # large-neighbourhood search
 
-Encoding is not included. With `--completions N`, N neighbourhoods of a sampled plan of each
+Encoding is not included. With `--same`, all rollouts of an instance have one latent.
+With `--completions N`, N neighbourhoods of a sampled plan of each
 instance are sampled 16 times, as `cmaes-refine` does; `whole` is as many complete rollouts.
 """
 
@@ -86,10 +88,12 @@ def print_agreement(works: dict[str, Work]) -> None:
         print(describe_agreement(one, other), flush=True)
 
 
-def time_rollouts(harness: Harness, load: Workload, latents: int) -> None:
-    """Time complete rollouts of random latents from all starts."""
+def time_rollouts(harness: Harness, load: Workload, latents: int, same: bool) -> None:
+    """Time complete rollouts of random latents, or of one latent, from all starts."""
     rng = torch.Generator().manual_seed(1)
     points = load.policy.space.sample((load.count, latents), rng).to(harness.device)
+    if same:
+        points = points[:, :1].expand_as(points)
     run = partial(
         rollout,
         load.problem,
@@ -153,6 +157,7 @@ def main() -> None:
     parser.add_argument("--size", default=None, help="nodes, or jobs x machines [100 or 10x10]")
     parser.add_argument("--instances", type=int, default=None, help="[64 on a GPU, else 1]")
     parser.add_argument("--latents", type=int, default=16)
+    parser.add_argument("--same", action="store_true", help="the same latent for all rollouts")
     parser.add_argument("--policy", default=None, help="a shipped name or a path")
     parser.add_argument(
         "--engines", nargs="+", default=["torch", "fused"], choices=["torch", "fused"]
@@ -170,7 +175,7 @@ def main() -> None:
         if given.completions:
             time_completions(harness, load, given.completions)
         else:
-            time_rollouts(harness, load, given.latents)
+            time_rollouts(harness, load, given.latents, given.same)
 
 
 if __name__ == "__main__":

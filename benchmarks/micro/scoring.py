@@ -1,9 +1,10 @@
 """Scores of given plans with all gradients, forward and backward: fused kernels and plain torch.
 
     python benchmarks/micro/scoring.py [--instances 256] [--plans 50] [--problems tsp cvrp]
+    python benchmarks/micro/scoring.py --problems jssp --size 20x15 --instances 1 --plans 4
 
 Both engines take the same tables; the encoder is not included. Plain torch works on slices of the
-instances that fit the memory. Without a GPU only plain torch is timed.
+instances that fit the memory. Without a GPU only plain torch is timed, except for job shops.
 """
 
 from dataclasses import dataclass
@@ -30,18 +31,29 @@ class SampledPlans:
     actions: torch.Tensor
 
 
-def sample_plans(harness: Harness, name: str, size: int, shape: tuple[int, int]) -> SampledPlans:
-    """Sample plans of random instances from as many starts."""
+def sample_plans(harness: Harness, name: str, size: str, shape: tuple[int, int]) -> SampledPlans:
+    """Sample plans of random instances: each from another start, or with other random numbers."""
     count, plans = shape
     problem = find_policy_family(name)[1].rules
     policy = load_or_make_policy(name, harness.device)
-    batch = problem.sample(count, size, torch.Generator().manual_seed(1)).to(harness.device)
-    latents = policy.space.centre((count, 1), harness.device)
+    rng = torch.Generator().manual_seed(1)
+    batch = problem.sample(count, size if "x" in size else int(size), rng).to(harness.device)
+    repeats = plans if name == "jssp" else 1
+    latents = policy.space.centre((count, repeats), harness.device)
     starts = problem.starts(batch)[:, :plans]
     with torch.no_grad(), torch.autocast(harness.device.type, torch.bfloat16, harness.on_gpu):
         memory = policy.encode(batch)
     rolled = rollout(problem, policy, batch, latents, starts, seed=1, memory=memory)
-    return SampledPlans(policy, batch, memory, latents, rolled.actions[:, 0])
+    actions = rolled.actions.flatten(1, 2)
+    return SampledPlans(policy, batch, memory, latents[:, :1], actions)
+
+
+def with_gradients(policy: Any, memory: Any) -> Any:
+    """Return tables that want gradients: all of them, or for job shops what a search adjusts."""
+    if policy.problem == "jssp":
+        table = policy.adjustable(memory).detach().requires_grad_()
+        return policy.adjusted(memory, table)
+    return memory.map(lambda x: x.detach().requires_grad_())
 
 
 def compute_gradients(sampled: SampledPlans, engine: Any, instances: int, autocast: bool) -> None:
@@ -50,7 +62,7 @@ def compute_gradients(sampled: SampledPlans, engine: Any, instances: int, autoca
     device = sampled.latents.device.type
     for at in range(0, len(sampled.actions), instances):
         rows = slice(at, at + instances)
-        tables = sampled.memory[rows].map(lambda x: x.detach().requires_grad_())
+        tables = with_gradients(sampled.policy, sampled.memory[rows])
         given = (sampled.batch[rows], sampled.latents[rows], sampled.actions[rows])
         with torch.autocast(device, torch.bfloat16, autocast):
             score = log_prob(problem, sampled.policy, *given, memory=tables, engine=engine)
@@ -60,8 +72,10 @@ def compute_gradients(sampled: SampledPlans, engine: Any, instances: int, autoca
 def main() -> None:
     """Measure what the command line says."""
     parser = make_parser(__doc__)
-    parser.add_argument("--problems", nargs="+", default=["tsp", "cvrp"], choices=["tsp", "cvrp"])
-    parser.add_argument("--size", type=int, default=100)
+    parser.add_argument(
+        "--problems", nargs="+", default=["tsp", "cvrp"], choices=["tsp", "cvrp", "jssp"]
+    )
+    parser.add_argument("--size", default="100", help="nodes, or jobs x machines")
     parser.add_argument("--instances", type=int, default=256)
     parser.add_argument("--plans", type=int, default=50)
     given = parser.parse_args()
@@ -71,9 +85,9 @@ def main() -> None:
         works: dict[str, Work] = {
             "torch": partial(compute_gradients, sampled, "torch", SLICE, harness.on_gpu)
         }
-        if harness.on_gpu:
+        if harness.on_gpu or name == "jssp":
             works["fused"] = partial(compute_gradients, sampled, "fused", given.instances, False)
-        case = f"{name}{given.size} {given.instances} x {given.plans}"
+        case = f"{name} {given.size} {given.instances} x {given.plans}"
         harness.compare(case, works, given.instances * given.plans, "plans")
 
 

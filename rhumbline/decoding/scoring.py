@@ -60,12 +60,38 @@ def log_prob(
             return layer_log_prob(problem, policy, batch, memory, bias, actions)
         if engine == "fused":
             require_engine(reason)
+    if chosen is ENGINES["numba_job_shop"] and certain == 1.0:
+        bias = policy.condition(memory, latents)
+        if differentiates_table_alone(policy, memory, bias):
+            return schedule_log_prob(problem, policy, batch, memory, bias, actions)
     decisions = torch_log_prob(problem, policy, batch, latents, actions, memory)
     if skip is not None:
         is_certain = decisions >= math.log(certain)
         decisions = torch.where(is_certain, decisions.detach(), decisions)
         decisions = decisions.masked_fill(skip[..., 1:], 0.0)
     return decisions.sum(-1)
+
+
+def differentiates_table_alone(policy: Any, memory: Any, bias: Any) -> bool:
+    """Return whether no gradients but those of the table of operations are wanted."""
+    if not torch.is_grad_enabled():
+        return True
+    fixed = (*policy.parameters(), *vars(bias).values(), memory.unit, memory.bound)
+    return not any(x.requires_grad for x in fixed)
+
+
+def schedule_log_prob(
+    problem: Any,
+    policy: Any,
+    batch: Any,
+    memory: Any,
+    bias: Any,
+    actions: Int[Tensor, "B R T"],
+) -> Float[Tensor, "B R"]:
+    """Compute the log-probabilities of schedules by compiled code on a CPU."""
+    from rhumbline.kernels.numba.job_shop.scoring import score_schedules
+
+    return score_schedules(policy.decoder, memory, bias, batch, actions, problem.active)
 
 
 def torch_log_prob(

@@ -27,8 +27,9 @@ DOMAINS: Registry["Domain"] = Registry(
 )
 
 
-# CPU kernels that may have to be compiled, by the suffix of the files that need them.
-COMPILED_SUFFIXES = {".tsp": "tours", ".vrp": "routes"}
+# CPU kernels that may have to be compiled, by the suffix of the files that need them. In a folder
+# the first suffix here counts: a text file may be a job shop, or a note beside the instances.
+COMPILED_SUFFIXES = {".tsp": "tours", ".vrp": "routes", ".jsp": "schedules", ".txt": "schedules"}
 
 
 def find_policy_family(name: str) -> tuple["Domain", "PolicyFamily"]:

@@ -21,7 +21,8 @@ MAX_TILE_NODES = 256  # that one tile of the GPU kernels holds: limit of scoring
 MAX_STREAM_NODES = 1024  # of rollouts with larger tables, which are read part by part
 HEADS = 8  # of the policies that the rollout kernels are made for
 HEAD_WIDTH = 16
-SHOP_WIDTHS = (32, 64, 128)  # of the policies that the kernel for job shops can hold
+SHOP_WIDTHS = (32, 64, 128)  # of the policies that the GPU kernel for job shops can hold
+SHOP_HEAD_WIDTH = 32  # the CPU kernel for job shops has tiles of 32 columns at most
 
 
 def why_not_triton(nodes: int, largest: int = MAX_STREAM_NODES) -> str | None:
@@ -71,6 +72,17 @@ def why_not_job_shop(architecture: Any) -> str | None:
     if width not in SHOP_WIDTHS or head_width < 16:
         small, medium, large = SHOP_WIDTHS
         return f"the kernel takes widths of {small}, {medium} or {large}, and heads of 16 or more"
+    return None
+
+
+def why_not_job_shop_heads(architecture: Any) -> str | None:
+    """Return why the kernel for job shops cannot serve a policy on a CPU, or None if it can."""
+    head_width, rest = divmod(architecture.width, architecture.heads)
+    if rest or head_width % SHOP_HEAD_WIDTH:
+        return (
+            f"the fused engine takes job-shop policies with heads of width {SHOP_HEAD_WIDTH} or a "
+            f"multiple, and this one has {architecture.heads} of {head_width}"
+        )
     return None
 
 

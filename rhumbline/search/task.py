@@ -330,8 +330,10 @@ class Task:
         steps = problem.horizon(self.batch)
         size = problem.action_count(self.batch)
         per_step = self.policy.footprint(size, steps)
-        is_torch = self.resolved_engine == "torch"
-        return Pacer(steps * per_step, tile=1 if is_torch else PACING_TUNING.min_completions)
+        engine = self.engine_to_use()
+        tile = getattr(engine, "tile", PACING_TUNING.min_completions if engine.fused else 1)
+        elements = steps * per_step // getattr(engine, "relative_speed", 1)
+        return Pacer(elements, tile=tile)
 
     @cached_property
     def completion_pacer(self) -> Pacer:
@@ -578,6 +580,9 @@ def make_task(
     batch = symmetric_copies(problem.collate(instances), augment).to(device)
     size = problem.action_count(batch)
     chosen = choose_engine(engine, Ask(problem, device, size, policy.architecture))
+    prepare = getattr(chosen, "prepare", None)
+    if prepare is not None:
+        prepare()
     policy = policy.to(device)
     with torch.no_grad():
         memory = policy.encode(batch)

@@ -59,7 +59,8 @@ def slate(monkeypatch: pytest.MonkeyPatch) -> Slate:
     [
         ("tsp", CPU, "numba"),
         ("cvrp", CPU, "numba"),
-        ("jssp", CPU, "torch"),
+        ("jssp", CPU, "numba_job_shop"),
+        ("jssp-machines", CPU, "torch"),
         ("knapsack", CPU, "torch"),
         ("tsp", CUDA, "triton"),
         ("cvrp", CUDA, "triton"),

@@ -63,8 +63,10 @@ def test_auto_says_once_that_it_takes_torch(capsys: pytest.CaptureFixture[str]) 
     """One line names the reason and the remedy, for all calls together; torch by name needs no
     note.
     """
-    taken = [chosen(e, p, CPU, 10) for e in ("torch", "auto", "auto") for p in ("tsp", "cvrp")]
-    assert taken == ["torch"] * 6
+    taken = [
+        chosen(e, p, CPU, 10) for e in ("torch", "auto", "auto") for p in ("tsp", "cvrp", "jssp")
+    ]
+    assert taken == ["torch"] * 9
     assert capsys.readouterr().err == f"{NOTE}{MISSING}\n"
 
 
@@ -80,7 +82,7 @@ def test_fused_fails_with_the_reason() -> None:
 def test_other_reasons_come_first(capsys: pytest.CaptureFixture[str], policy) -> None:
     """If numba would not help, no note advises to install it."""
     assert chosen("auto", "tsp", CPU, 10, policy.architecture) == "torch"
-    assert chosen("auto", "jssp", CPU, 10) == "torch"
+    assert chosen("auto", "jssp-machines", CPU, 10) == "torch"
     assert capsys.readouterr().err == ""
 
 

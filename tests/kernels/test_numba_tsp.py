@@ -347,7 +347,7 @@ def test_unusable_cache_costs_only_time(monkeypatch) -> None:
         return lambda function: "compiled"
 
     monkeypatch.setattr(kernel_cache, "cfunc", compile_)
-    assert kernel_cache.load_rollout_kernel.__wrapped__(vehicles=False) == "compiled"
+    assert kernel_cache.load_rollout_kernel.__wrapped__("tours") == "compiled"
     assert asked == [True, False]
 
 
@@ -362,4 +362,4 @@ def test_failed_compilation_is_explained(monkeypatch) -> None:
         MissingExtra,
         match=r"cannot compile the fused engine \(no such intrinsic\)\. Use engine torch",
     ):
-        kernel_cache.load_rollout_kernel.__wrapped__(vehicles=False)
+        kernel_cache.load_rollout_kernel.__wrapped__("tours")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from threading import Thread
 
@@ -40,11 +41,13 @@ def modules(source: Path) -> set[Path]:
     return {path.resolve() for path in found if path.is_file()}
 
 
-def test_name_covers_all_sources() -> None:
+@pytest.mark.parametrize("kernel", precompile.KERNELS)
+def test_name_covers_all_sources(kernel: str) -> None:
     """All that the kernel's source imports of ours is in the checksum, except the module that
     computes it.
     """
-    covered = {(precompile.HERE / name).resolve() for name in precompile.SOURCES}
+    sources = precompile.KERNELS[kernel].sources
+    covered = {(precompile.HERE / name).resolve() for name in sources}
     folders = (
         precompile.HERE,
         precompile.HERE.parent,
@@ -52,16 +55,17 @@ def test_name_covers_all_sources() -> None:
         precompile.HERE.parents[2],
     )
     package = {precompile.HERE / "precompile.py", *(folder / "__init__.py" for folder in folders)}
-    assert {precompile.HERE / "kernel.py", precompile.HERE / "simd.py"} <= covered
-    for name in ("kernel.py", "simd.py"):
-        assert modules(precompile.HERE / name) <= covered | package
+    module = import_module(precompile.KERNELS[kernel].module)
+    assert Path(module.__file__ or "") in covered
+    for source in covered - {precompile.HERE.parents[1] / "__init__.py"}:
+        assert modules(source) <= covered | package
 
 
 def test_another_source_is_another_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A changed line in any of the files is a new name, so an older kernel is not found."""
     monkeypatch.setattr(precompile, "HERE", tmp_path / "kernels" / "numba" / "rollout")
     precompile.HERE.mkdir(parents=True)
-    files = [precompile.HERE / name for name in precompile.SOURCES]
+    files = [precompile.HERE / name for name in precompile.KERNELS["tours"].sources]
     for file in files:
         file.write_text("x = 1\n")
     names = [precompile.cache_name.__wrapped__("tours")]
@@ -163,7 +167,9 @@ def test_the_process_does_not_outlive_the_command(monkeypatch: pytest.MonkeyPatc
         (["a.VRP", "b.tsp"], ["routes"]),
         (["a.tsp", "--engine", "torch"], []),
         (["a.tsp", "--device", "cuda"], []),
-        (["a.txt"], []),
+        (["a.jsp"], ["schedules"]),
+        (["a.txt"], ["schedules"]),
+        (["a.json"], []),
     ],
 )
 def test_kernels_that_the_command_compiles(

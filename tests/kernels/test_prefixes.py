@@ -4,16 +4,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from asking import ask
 
-from rhumbline.decoding import Prefixes, complete, rollout
+from rhumbline.decoding import Prefixes, choose_engine, complete, rollout
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels.triton.rollout import launch as triton_rollout
 from rhumbline.kernels.triton.rollout import tables as rollout_tables
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.policies.jssp import JSSPArchitecture
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRP
-from rhumbline.problems.jssp import JSSP
 from rhumbline.problems.tsp import TSP
 
 pytest.importorskip("numba")
@@ -207,9 +208,8 @@ def test_streams_complete_as_torch_does(case, monkeypatch) -> None:
     assert_completed_as_torch(case, 21, (2, 5), 3, 1.0)
 
 
-def test_job_shop_kernels_refuse_prefixes(case) -> None:
+def test_job_shop_kernels_of_a_gpu_refuse_prefixes() -> None:
     """The refusal comes before any work."""
-    _, policy, _, latents, plans = case
-    batch = JSSP().sample(1, "3x2", torch.Generator().manual_seed(1))
+    question = ask("jssp", torch.device("cuda"), 3, JSSPArchitecture(), prefixes=True)
     with pytest.raises(MissingExtra, match="job shops cannot continue a sequence that has begun"):
-        complete(JSSP(), policy, batch, latents, prefixes_of(plans, 1, 1), None, engine="fused")
+        choose_engine("fused", question)

@@ -23,16 +23,16 @@ from rhumbline.kernels.numba.rollout import precompile
 
 
 def start_compiling(place: Path) -> None:
-    """Compile the CPU kernel for a file, or for the first such file in a folder, if it has one.
+    """Compile the CPU kernel for a file, or for files of one kind in a folder, if there is one.
 
     Only the suffix tells, because files are read later.
     """
     try:
         files = place.iterdir() if place.is_dir() else (place,)
-        suffixes = [file.suffix.lower() for file in files]
+        suffixes = {file.suffix.lower() for file in files}
     except OSError:  # reported when the files are read
         return
-    compiled = [suffix for suffix in suffixes if suffix in COMPILED_SUFFIXES]
+    compiled = [suffix for suffix in COMPILED_SUFFIXES if suffix in suffixes]
     if compiled:
         precompile.start_compiling(COMPILED_SUFFIXES[compiled[0]])
 

@@ -28,6 +28,7 @@ ENGINES: Registry[Engine] = Registry(
         "job_shop": "rhumbline.decoding.engines.job_shops:JOB_SHOP",
         "cuda_graph": "rhumbline.decoding.engines.cuda_graphs:CUDA_GRAPH",
         "numba": "rhumbline.decoding.engines.numba_rollouts:NUMBA",
+        "numba_job_shop": "rhumbline.decoding.engines.numba_job_shops:NUMBA_JOB_SHOP",
         "torch": "rhumbline.decoding.engines.plain_torch:TORCH",
     },
 )

@@ -13,7 +13,8 @@ from rhumbline.policies.population import PopulationMemory
 from rhumbline.problems import Problem
 from rhumbline.problems.kernel_traits import GraphUse, RolloutKernel, cuda_graph, rollout_kernel
 
-NO_PREFIXES = "the kernels for job shops cannot continue a sequence that has begun"
+NO_PREFIXES = "the GPU kernels for job shops cannot continue a sequence that has begun"
+WITHOUT_NUMBA = "engine auto takes plain torch, which is several times slower"  # what a note says
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,10 @@ class Engine(Protocol):
     def why_not(self, ask: Ask) -> str | None:
         """Return why this engine cannot serve, or None if it can.
 
-        An engine for other rules or devices returns `ask.no_kernel`. Only `triton` has scores;
-        other engines have a reason against every ask with `gradients`.
+        An engine for other rules or devices returns `ask.no_kernel`. Only `triton` and
+        `numba_job_shop` have scores; other engines have a reason against every ask with
+        `gradients`. An engine may have a method `prepare()`, which a task calls before its clock
+        starts, and for pacing `tile` (rollouts that take as long as one) and `relative_speed`.
         """
         ...
 

@@ -53,12 +53,10 @@ class CUDAGraphEngine:
 
     def why_not(self, ask: Ask) -> str | None:
         """Return why steps cannot be recorded; `auto` records them for some rules only."""
-        if ask.graph_use is None:
+        if not ask.on_gpu or ask.graph_use is None:
             return ask.no_kernel
         if ask.prefixes:
             return NO_PREFIXES
-        if not ask.on_gpu:
-            return ask.no_kernel
         if ask.gradients:
             return f"there is no fused scoring for {ask.rules.name}"
         if ask.graph_use == "by name" and not ask.by_name:

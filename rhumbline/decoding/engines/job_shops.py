@@ -36,12 +36,10 @@ class JobShopEngine:
 
     def why_not(self, ask: Ask) -> str | None:
         """Return why the kernel cannot serve: it constructs whole schedules, and scores nothing."""
-        if ask.kernel != "schedules":
+        if not ask.on_gpu or ask.kernel != "schedules":
             return ask.no_kernel
         if ask.prefixes:
             return NO_PREFIXES
-        if not ask.on_gpu:
-            return ask.no_kernel
         if ask.gradients:
             return f"there is no fused scoring for {ask.rules.name}"
         reason = kernels.why_not_job_shop(ask.architecture)

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from rhumbline import kernels
-from rhumbline.decoding.engines.base import Ask, NotedReason
+from rhumbline.decoding.engines.base import WITHOUT_NUMBA, Ask, NotedReason
 from rhumbline.decoding.request import RolloutRequest, Rollouts, reprice
 from rhumbline.kernels.threads import worker_threads
 from rhumbline.problems import Problem
@@ -67,7 +67,7 @@ class NumbaEngine:
         missing = kernels.why_not_numba()  # last: the answer takes a second
         if missing is None:
             return None
-        return NotedReason(missing, "engine auto takes plain torch, which is several times slower")
+        return NotedReason(missing, WITHOUT_NUMBA)
 
     def load(self, rules: Problem[Any, Any]) -> None:
         """Load the kernel from the cache on disk, or compile it."""

@@ -1,11 +1,12 @@
-"""The compiled CPU kernel, from numba's cache or from its compiler.
+"""The compiled CPU kernels, from numba's cache or from its compiler.
 
-This module does not import torch, as another process may compile the kernel in advance.
+This module does not import torch, as another process may compile a kernel in advance.
 """
 
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
 import numba
@@ -16,33 +17,32 @@ from rhumbline.errors import MissingExtra
 from rhumbline.kernels import pause_garbage_collection
 from rhumbline.kernels.background import run_in_background
 from rhumbline.kernels.numba.rollout import precompile
-from rhumbline.kernels.numba.rollout.kernel import SIGNATURE, tiles
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no objects to count
 
 
 @cache
-def load_rollout_kernel(vehicles: bool) -> Any:
-    """Return the compiled kernel for tours or, with vehicles, for routes.
+def load_rollout_kernel(kernel: str) -> Any:
+    """Return a compiled kernel of `precompile.KERNELS`.
 
     It comes from the cache on disk, or is compiled now and stored there if possible.
     """
-    precompile.wait_for_kernel("routes" if vehicles else "tours")
-    return run_in_background(partial(load_or_compile, vehicles))
+    precompile.wait_for_kernel(kernel)
+    return run_in_background(partial(load_or_compile, kernel))
 
 
-def load_or_compile(vehicles: bool) -> Any:
+def load_or_compile(kernel: str) -> Any:
     """Compile the kernel, or load it, with numba's cache if that works."""
     try:
-        return compile_kernel(vehicles, cache=True)
+        return compile_kernel(kernel, cache=True)
     except Exception:  # no writable folder, a full disk, a damaged file: for this process only
-        return compile_without_cache(vehicles)
+        return compile_without_cache(kernel)
 
 
-def compile_without_cache(vehicles: bool) -> Any:
+def compile_without_cache(kernel: str) -> Any:
     """Compile the kernel for this process alone."""
     try:
-        return compile_kernel(vehicles, cache=False)
+        return compile_kernel(kernel, cache=False)
     except Exception as error:  # a numba that has changed what this module builds on
         words = (str(error) or type(error).__name__).splitlines()[0]
         raise MissingExtra(
@@ -50,11 +50,12 @@ def compile_without_cache(vehicles: bool) -> Any:
         ) from error
 
 
-def compile_kernel(vehicles: bool, cache: bool) -> Any:
+def compile_kernel(kernel: str, cache: bool) -> Any:
     """Compile the kernel, or load it if numba may use its cache and has it there."""
+    module = import_module(precompile.KERNELS[kernel].module)
     with global_compiler_lock, disable_loop_vectoriser(), pause_garbage_collection():
-        compiler = cfunc(SIGNATURE, cache=cache, **OPTIONS)
-        return compiler(tiles(vehicles))
+        compiler = cfunc(module.SIGNATURE, cache=cache, **OPTIONS)
+        return compiler(module.define_kernel(kernel))
 
 
 @contextmanager

@@ -205,8 +205,9 @@ def list_open(mask, size, nodes):
     return count
 
 
-def tiles(vehicles: bool) -> Callable[..., None]:
-    """Return the kernel, with vehicles (CVRP) or without (TSP): numba drops the branches that it does not need."""
+def define_kernel(kernel: str) -> Callable[..., None]:
+    """Return the kernel for "routes" (CVRP) or "tours" (TSP): numba drops the branches that it does not need."""
+    vehicles = kernel == "routes"
 
     def run_tiles(
         instances, size, horizon, tried, per, seed, attempt, sharpness, counter,
@@ -284,7 +285,7 @@ def tiles(vehicles: bool) -> Callable[..., None]:
             for i in range(live):
                 cost[out + i] = lane[i]
 
-    run_tiles.__qualname__ = precompile.cache_name("routes" if vehicles else "tours")  # names the file of numba's cache
+    run_tiles.__qualname__ = precompile.cache_name(kernel)  # names the file of numba's cache
     return run_tiles
 
 

@@ -145,7 +145,7 @@ def run_rollouts(
         to_array(demand, torch.int64),
         to_array(capacity, torch.int64),
     )
-    kernel = load_rollout_kernel(vehicles is not None)
+    kernel = load_rollout_kernel("routes" if vehicles else "tours")
     compiled = function(kernel, len(numbers))
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Compilation of the CPU kernel in another process while this one imports torch.
+"""Compilation of a CPU kernel in another process while this one imports torch.
 
 Otherwise the first solve on a machine waits for the compiler. Only time depends on it: a caller
 that needs the kernel waits for the process, and compiles it itself if it is not stored by then.
@@ -8,6 +8,7 @@ This module imports nothing but the standard library.
 import atexit
 import os
 import sys
+import time
 import zlib
 from dataclasses import dataclass
 from functools import cache
@@ -17,8 +18,45 @@ from subprocess import DEVNULL, Popen
 from threading import Thread
 
 HERE = Path(__file__).parent
-# All that is compiled. `kernels/__init__` has the numbers of heads.
-SOURCES = ("../../__init__.py", "simd.py", "kernel.py", "../../../philox.py")
+
+
+@dataclass(frozen=True)
+class KernelFiles:
+    """Where a kernel is defined, and the files of all that is compiled into it."""
+
+    module: str  # has `define_kernel` and `SIGNATURE`
+    sources: tuple[str, ...]
+    needed_later: str | None = (
+        None  # another kernel, which the same process compiles after this one
+    )
+
+
+# `kernels/__init__` has the numbers of heads.
+ROUTING = KernelFiles(
+    "rhumbline.kernels.numba.rollout.kernel",
+    ("../../__init__.py", "simd.py", "kernel.py", "../../../philox.py"),
+)
+JOB_SHOP = KernelFiles(
+    "rhumbline.kernels.numba.job_shop.kernel",
+    (
+        *ROUTING.sources,
+        "../job_shop/simd.py",
+        "../job_shop/network.py",
+        "../job_shop/rules.py",
+        "../job_shop/kernel.py",
+    ),
+    needed_later="schedule_scores",
+)
+SHOP_SCORES = KernelFiles(
+    "rhumbline.kernels.numba.job_shop.scores",
+    (*JOB_SHOP.sources, "../job_shop/gradients.py", "../job_shop/scores.py"),
+)
+KERNELS = {
+    "tours": ROUTING,
+    "routes": ROUTING,
+    "schedules": JOB_SHOP,
+    "schedule_scores": SHOP_SCORES,
+}
 
 
 @dataclass(frozen=True)
@@ -26,12 +64,12 @@ class PrecompileTuning:
     """Settings of precompilation."""
 
     load_file: Path = Path("/proc/loadavg")  # its fourth field: running processes / all processes
-    max_wait_seconds: float = 20.0  # ten times what it takes on two free cores
+    max_wait_seconds: float = 20.0  # several times what it takes on two free cores
+    seconds_between_looks: float = 0.05
 
 
 TUNING = PrecompileTuning()
 
-HAS_VEHICLES = {"tours": False, "routes": True}  # all kernels of rollouts
 _waiting: dict[str, Thread] = {}  # for each kernel, the thread that waits for its compiler
 _processes: list["Popen[bytes]"] = []
 
@@ -40,7 +78,7 @@ _processes: list["Popen[bytes]"] = []
 def cache_name(kernel: str) -> str:
     """Return the name of a kernel on disk, which changes with any of its sources."""
     checksum = 0
-    for name in SOURCES:
+    for name in KERNELS[kernel].sources:
         source = (HERE / name).read_bytes()
         checksum = zlib.crc32(source, checksum)
     return f"{kernel}_{checksum:08x}"
@@ -52,9 +90,11 @@ def start_compiling(kernel: str) -> None:
         return
     if is_stored(kernel) or not has_spare_core():
         return
-    vehicles = HAS_VEHICLES[kernel]
     module = "rhumbline.kernels.numba.rollout.cache"
-    work = f"from {module} import compile_kernel; compile_kernel({vehicles}, cache=True)"
+    work = f"from {module} import compile_kernel; compile_kernel({kernel!r}, cache=True)"
+    later = KERNELS[kernel].needed_later
+    if later is not None:
+        work += f"; compile_kernel({later!r}, cache=True)"
     # The process ends at once: an orderly end of numba takes time.
     code = f"import os, sys; sys.path[:] = {sys.path!r}; {work}; os._exit(0)"
     command = [sys.executable, "-c", code]
@@ -65,6 +105,8 @@ def start_compiling(kernel: str) -> None:
     # The thread reaps the process, also if no caller ever waits for the kernel.
     _waiting[kernel] = Thread(target=process.wait, daemon=True)
     _waiting[kernel].start()
+    if later is not None:
+        _waiting[later] = _waiting[kernel]
     _processes.append(process)
 
 
@@ -92,9 +134,17 @@ def stop_compiling() -> None:
 
 
 def wait_for_kernel(kernel: str) -> None:
-    """Wait until no other process is compiling a kernel."""
-    if kernel in _waiting:
-        _waiting[kernel].join(TUNING.max_wait_seconds)
+    """Wait until no other process is compiling a kernel.
+
+    A process that goes on to another kernel is not waited for.
+    """
+    if kernel not in _waiting:
+        return
+    end = time.monotonic() + TUNING.max_wait_seconds
+    while _waiting[kernel].is_alive() and time.monotonic() < end:
+        _waiting[kernel].join(TUNING.seconds_between_looks)
+        if KERNELS[kernel].needed_later and is_stored(kernel):
+            return
 
 
 def is_stored(kernel: str) -> bool:

@@ -136,6 +136,18 @@ def emit_gather(builder: Any, table: Any, index: Any, stride: Any, offset: Any) 
     return x
 
 
+def emit_transposed(builder: Any, rows: Iterable[Any]) -> list[Any]:
+    """Return the columns of LANES vectors of LANES numbers."""
+    transposed = list(rows)
+    for half in (1, 2, 4, 8)[: LANES.bit_length() - 1]:  # exchanges one bit of row and column at a time
+        low = ir.Constant(INTS, [LANES + k - half if k & half else k for k in range(LANES)])
+        high = ir.Constant(INTS, [LANES + k if k & half else k + half for k in range(LANES)])
+        for i in (i for i in range(LANES) if not i & half):
+            pair = transposed[i], transposed[i + half]
+            transposed[i], transposed[i + half] = builder.shuffle_vector(*pair, low), builder.shuffle_vector(*pair, high)
+    return transposed
+
+
 broadcast = emits(lanes, scalar)(emit_broadcast)
 add = emits(lanes, lanes, lanes)(lambda builder, x, y: builder.fadd(x, y, flags=FUSE))
 sub = emits(lanes, lanes, lanes)(lambda builder, x, y: builder.fsub(x, y, flags=FUSE))
@@ -164,12 +176,7 @@ def add_transposed(builder, target, source, table, index, start, channel):
     """Set target = source + table[start + WIDTH * index] for LANES channels, transposed from table rows to lanes."""
     offsets = [builder.mul(builder.load(element_at(builder, index, i)), LONG(WIDTH)) for i in range(LANES)]
     transposed = [builder.load(vector_at(builder, table, start, channel, at), align=4) for at in offsets]
-    for half in (1, 2, 4, 8)[: LANES.bit_length() - 1]:  # exchanges one bit of row and column at a time
-        low = ir.Constant(INTS, [LANES + k - half if k & half else k for k in range(LANES)])
-        high = ir.Constant(INTS, [LANES + k if k & half else k + half for k in range(LANES)])
-        for i in (i for i in range(LANES) if not i & half):
-            pair = transposed[i], transposed[i + half]
-            transposed[i], transposed[i + half] = builder.shuffle_vector(*pair, low), builder.shuffle_vector(*pair, high)
+    transposed = emit_transposed(builder, transposed)
     first = builder.mul(channel, LONG(LANES))
     for i, x in enumerate(transposed):
         x = builder.fadd(builder.load(vector_at(builder, source, first, i * LANES), align=4), x)
