@@ -73,7 +73,9 @@ class NumbaEngine:
         """Load the kernel from the cache on disk, or compile it."""
         from rhumbline.kernels.numba.rollout.cache import load_rollout_kernel
 
-        load_rollout_kernel(rollout_kernel(rules) == "routes")
+        kernel = rollout_kernel(rules)
+        if kernel is not None:
+            load_rollout_kernel(kernel)
 
     def rollout(self, request: RolloutRequest) -> Rollouts:
         """Construct rollouts in one call of compiled code."""
