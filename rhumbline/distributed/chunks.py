@@ -1,0 +1,78 @@
+"""Cuts a stream of instances into chunks of equal size, without holding all of them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rhumbline.errors import InputError
+from rhumbline.pipeline import max_group_length
+
+
+@dataclass(frozen=True)
+class ChunkTuning:
+    """How instances are collected."""
+
+    window: int = 4_096  # instances that are held at once while they are sorted by size
+    cpu_length: int = 64  # instances of a chunk; on a CPU larger ones are no faster
+    cuda_length: int = 10_000
+
+
+TUNING = ChunkTuning()
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Instances of one shape that are solved together, with their places in the whole input."""
+
+    number: int
+    places: tuple[int, ...]
+    instances: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def split(self) -> Iterator["Chunk"]:
+        """Yield chunks of one instance each, to find the one that fails."""
+        for place, instance in zip(self.places, self.instances, strict=True):
+            yield Chunk(self.number, (place,), (instance,))
+
+
+def default_length(device: str) -> int:
+    """Return the largest length of a chunk for a type of device."""
+    return TUNING.cuda_length if device == "cuda" else TUNING.cpu_length
+
+
+def cut_into_chunks(instances: Iterable[Any], length: int, copies: int = 1) -> Iterator[Chunk]:
+    """Yield chunks of at most `length` instances of one problem and shape.
+
+    The cut depends on the order of the instances and nothing else. Instances of the same shape are
+    collected within a window, so that a folder of mixed files has few small chunks.
+    """
+    if length < 1:
+        raise InputError(f"a chunk has at least 1 instance, not {length}")
+    waiting: dict[tuple[Any, ...], list[tuple[int, Any]]] = {}
+    held = 0
+    number = 0
+    for place, instance in enumerate(instances):
+        shape = instance.problem, instance.shape
+        group = waiting.setdefault(shape, [])
+        group.append((place, instance))
+        held += 1
+        if len(group) >= min(length, max_group_length(instance.size, copies)):
+            held -= len(group)
+            yield make_chunk(number, waiting.pop(shape))
+            number += 1
+        elif held >= TUNING.window:
+            oldest = next(iter(waiting))
+            held -= len(waiting[oldest])
+            yield make_chunk(number, waiting.pop(oldest))
+            number += 1
+    for group in waiting.values():
+        yield make_chunk(number, group)
+        number += 1
+
+
+def make_chunk(number: int, group: list[tuple[int, Any]]) -> Chunk:
+    """Return the chunk of some placed instances."""
+    places, instances = zip(*group, strict=True)
+    return Chunk(number, places, instances)

@@ -1,0 +1,103 @@
+"""Which part of the input is ours, when several independent calls share the work.
+
+A shard takes every N-th chunk. Slurm and Kubernetes tell each call of a job array its number.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rhumbline.errors import InputError
+
+SLURM_INDEX = "SLURM_ARRAY_TASK_ID"
+SLURM_FIRST = "SLURM_ARRAY_TASK_MIN"
+SLURM_LAST = "SLURM_ARRAY_TASK_MAX"
+SLURM_STEP = "SLURM_ARRAY_TASK_STEP"
+SLURM_COUNT = "SLURM_ARRAY_TASK_COUNT"
+KUBERNETES_INDEX = "JOB_COMPLETION_INDEX"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `index` of `count`, counted from 1."""
+
+    index: int
+    count: int
+
+    def takes(self, chunk_number: int) -> bool:
+        """Return whether a chunk belongs to this shard."""
+        return chunk_number % self.count == self.index - 1
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+
+WHOLE = Shard(1, 1)
+
+
+def parse_shard(
+    text: str | None, count: int | None = None, environment: Mapping[str, str] = os.environ
+) -> Shard:
+    """Return the shard of `--shard`: `2/8`, or `auto` for the number that a job array gives.
+
+    `count` is `--shards`, which `auto` needs on Kubernetes. Nothing is shared without `--shard`.
+    """
+    if text is None:
+        if count is not None:
+            raise InputError("--shards is for --shard auto; give both, or --shard I/N")
+        return WHOLE
+    if text == "auto":
+        return shard_of_job_array(count, environment)
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if not found:
+        raise InputError(f"--shard is '{text[:30]}', expected I/N such as 2/8, or auto")
+    shard = Shard(int(found[1]), int(found[2]))
+    if not 1 <= shard.index <= shard.count:
+        raise InputError(
+            f"--shard is {shard}, expected 1/{shard.count} to {shard.count}/{shard.count}"
+        )
+    if count not in (None, shard.count):
+        raise InputError(f"--shard {shard} and --shards {count} disagree; leave --shards out")
+    return shard
+
+
+def shard_of_job_array(count: int | None, environment: Mapping[str, str]) -> Shard:
+    """Return the shard that Slurm or Kubernetes tells."""
+    if SLURM_INDEX in environment:
+        return shard_of_slurm(count, environment)
+    if KUBERNETES_INDEX in environment:
+        if count is None:
+            raise InputError("on Kubernetes --shard auto needs --shards N, the job's completions")
+        index = read_number(environment, KUBERNETES_INDEX)
+        if index >= count:
+            raise InputError(f"{KUBERNETES_INDEX} is {index}, but there are {count} shards")
+        return Shard(index + 1, count)
+    known = f"{SLURM_INDEX} (a Slurm array) and {KUBERNETES_INDEX} (an indexed Kubernetes job)"
+    raise InputError(f"--shard auto finds neither {known}; give --shard I/N")
+
+
+def shard_of_slurm(count: int | None, environment: Mapping[str, str]) -> Shard:
+    """Return the shard of a task of a Slurm array, whatever its first number and its step are."""
+    index = read_number(environment, SLURM_INDEX)
+    first = read_number(environment, SLURM_FIRST)
+    last = read_number(environment, SLURM_LAST)
+    step = read_number(environment, SLURM_STEP) if SLURM_STEP in environment else 1
+    if step < 1 or (index - first) % step:
+        raise InputError(f"{SLURM_INDEX} is {index}, which is no step of {step} from {first}")
+    total = (last - first) // step + 1
+    # An array such as 1,5,9-12 has gaps; only its count says how many tasks there are.
+    if SLURM_COUNT in environment and read_number(environment, SLURM_COUNT) != total:
+        gaps = f"the Slurm array from {first} to {last} has gaps"
+        raise InputError(f"{gaps}, so --shard auto cannot number its tasks; give --shard I/N")
+    if count not in (None, total):
+        raise InputError(f"--shards is {count}, but the Slurm array has {total} tasks")
+    return Shard((index - first) // step + 1, total)
+
+
+def read_number(environment: Mapping[str, str], name: str) -> int:
+    """Return a variable that holds a whole number."""
+    text = environment.get(name, "")
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise InputError(f"{name} is '{text[:30]}', expected a whole number; give --shard I/N")
+    return int(text)
