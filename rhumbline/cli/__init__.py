@@ -5,8 +5,9 @@ them.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from importlib.util import find_spec
 
 from rhumbline.cli.process import (
@@ -28,25 +29,26 @@ def main() -> None:
     end_of_solve = leave_at_once() if words[:1] == ["solve"] else nullcontext()
     with end_of_solve, exit_on_error():
         try:
-            run_words(words)
+            command = find_command(words)
+            sys.exit(command())
         finally:
             flush_stdout()
 
 
-def run_words(words: Sequence[str]) -> None:
-    """Run a command line and exit with its code."""
+def find_command(words: Sequence[str]) -> Callable[[], int | None]:
+    """Return what runs a command line; it returns the exit code, or exits with it."""
     if words[:1] == ["train"]:
         from rhumbline.cli.commands import train
 
-        sys.exit(train.run_train(words[1:]))
+        return partial(train.run_train, words[1:])
     if words[:2] == ["bench", "compare"]:
         from rhumbline.cli.commands import compare
 
-        sys.exit(compare.run_compare(words[2:]))
+        return partial(compare.run_compare, words[2:])
     require_parser()
     from rhumbline.cli.app import app
 
-    app(prog_name="rhumb")
+    return partial(app, prog_name="rhumb")
 
 
 def require_parser() -> None:

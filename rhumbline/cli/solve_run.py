@@ -201,7 +201,11 @@ def run_job(job: SolveJob) -> int:
     with open_trace(job.trace) as trace:
         job.listener.trace = trace
         try:
-            for result in next_results(job):
+            while True:
+                with job.gate.opened():  # signals raise only while the solve loop can answer them
+                    result = next(job.results, None)
+                if result is None:
+                    break
                 with defer_signals():
                     output.put_out(result)
                 job.listener.overview.end_group(len(result.group.places))
@@ -218,16 +222,6 @@ def run_job(job: SolveJob) -> int:
         files = render.format_count(output.bad_files, "file", "files")
         print_note(f"error: {files} could not be used and had to be skipped; see above")
     return output.exit_code
-
-
-def next_results(job: SolveJob) -> Iterator[GroupResult]:
-    """Yield the results; signals raise only while the solve loop can answer them."""
-    while True:
-        with job.gate.opened():
-            result = next(job.results, None)
-        if result is None:
-            return
-        yield result
 
 
 def prepare_output_paths(paths: OutputPaths, instances: Sequence[Any], top: int) -> OutputPaths:

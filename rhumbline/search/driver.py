@@ -142,54 +142,56 @@ def prepare_strategy(strategy: PlainStrategy, task: Task) -> Strategy[Any]:
 
 
 def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
-    """Search with a prepared strategy until the budget is spent, yielding after every step."""
+    """Start the clock, and search with a prepared strategy until the budget is spent.
+
+    Yields after every step that has made rollouts.
+    """
     with SHARED_CORES.share(budget.seconds is not None):
-        yield from make_steps(strategy, task, budget)
-
-
-def make_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
-    """Start the clock, and do what `run_steps` says."""
-    start_time = start_clock(task, budget)
-    try:
-        state = strategy.init(task)
-    except Spent:
-        return
-    if state is None:
-        advice = "return an empty object instead"
-        raise InputError(f"the strategy's init returned None, which ends a search; {advice}")
-    empty_steps = 0
-    while state is not None:
-        best_before = task.account.best
-        spent_before = spending(task)
-        latents = None
-        latest = None
-        latent_costs = None
-        last_state = state
+        start_time = start_clock(task, budget)
         try:
-            step = Step(*strategy.step(task, state))
-            state = step.state
-            latents = step.latents
-            latest = step.rollouts.cost.flatten(1).amin(1)
-            latent_costs = costs_of_latents(step)
+            state = strategy.init(task)
         except Spent:
-            state = None
-            strategy.finish(task, last_state)
-        best = task.account.best
-        if best is not None and best is not best_before:  # the account has new rollouts
-            cost = best if latest is None else latest
-            yield Progress(
-                attempts=task.account.attempts,
-                seconds=time.monotonic() - start_time,
-                best=displayed_cost(task, best),
-                latest=displayed_cost(task, cost),
-                latents=latents,
-                latent_costs=latent_costs,
-                distributions=strategy.distributions(last_state),
-            )
-        empty_steps = empty_steps + 1 if spending(task) == spent_before else 0
-        if empty_steps == TUNING.max_empty_steps:
-            trouble = "without trying anything, and would never end"
-            raise InputError(f"the strategy made {empty_steps} steps {trouble}")
+            return
+        if state is None:
+            advice = "return an empty object instead"
+            raise InputError(f"the strategy's init returned None, which ends a search; {advice}")
+        empty_steps = 0
+        while state is not None:
+            best_before = task.account.best
+            spent_before = spending(task)
+            last_state = state
+            step = None
+            try:
+                step = Step(*strategy.step(task, state))
+                state = step.state
+            except Spent:
+                state = None
+                strategy.finish(task, last_state)
+            if task.account.best is not best_before:  # the account has new rollouts
+                distributions = strategy.distributions(last_state)
+                yield make_progress(task, step, distributions, time.monotonic() - start_time)
+            empty_steps = empty_steps + 1 if spending(task) == spent_before else 0
+            if empty_steps == TUNING.max_empty_steps:
+                trouble = "without trying anything, and would never end"
+                raise InputError(f"the strategy made {empty_steps} steps {trouble}")
+
+
+def make_progress(
+    task: Task, step: Step | None, distributions: Distributions | None, seconds: float
+) -> Progress:
+    """Return the state of a search after a step, or after one that the budget has cut short."""
+    best = task.account.best
+    assert best is not None, "rollouts have costs"
+    latest = best if step is None else step.rollouts.cost.flatten(1).amin(1)
+    return Progress(
+        attempts=task.account.attempts,
+        seconds=seconds,
+        best=displayed_cost(task, best),
+        latest=displayed_cost(task, latest),
+        latents=None if step is None else step.latents,
+        latent_costs=None if step is None else costs_of_latents(step),
+        distributions=distributions,
+    )
 
 
 def costs_of_latents(step: Step) -> Float[Tensor, "B K"] | None:

@@ -24,7 +24,7 @@ from rhumbline.decoding import (
     log_prob,
     rollout,
 )
-from rhumbline.decoding.engines import has_layer
+from rhumbline.decoding.engines import Pace, PacedEngine, has_layer
 from rhumbline.domain import Domain, PlanTools
 from rhumbline.domains import domain_of, plan_tools
 from rhumbline.errors import InputError
@@ -221,12 +221,23 @@ class Task:
             size = self._units_per_piece(self.pacer, rollouts)
             last = min(first + size, count)
             piece = slice(first, last)
-            piece_start = time.monotonic()
+            wanted = last - first
             overrides = Overrides(memory, starts_of_latents(starts, piece))
-            rolled = self._rollout_piece(latents[:, piece], temperature, each, overrides)
-            parts.append(rolled)
+            piece_start = time.monotonic()
+            made = self._affordable(wanted, each * self.copies)
+            if made:
+                computed = slice(self._padded_count(made, wanted))
+                tried = latents[:, piece][:, computed]
+                rolled = self._try(tried, temperature, *overrides.part(computed))
+                rolled = narrow_rollouts(rolled, 1, made)
+                self._record(rolled, made * each * self.copies)
+                self.tried_count += made
+                parts.append(rolled)
+            if made < wanted:
+                self._try_some_copies(latents[:, first + made], made, temperature, each, overrides)
+                raise Spent
             seconds = time.monotonic() - piece_start
-            self.pacer.record(rollouts * (last - first), seconds)
+            self.pacer.record(rollouts * wanted, seconds)
             first = last
         return concatenate_rollouts(parts, 1)
 
@@ -331,9 +342,11 @@ class Task:
         size = problem.action_count(self.batch)
         per_step = self.policy.footprint(size, steps)
         engine = self.engine_to_use()
-        tile = getattr(engine, "tile", PACING_TUNING.min_completions if engine.fused else 1)
-        elements = steps * per_step // getattr(engine, "relative_speed", 1)
-        return Pacer(elements, tile=tile)
+        if isinstance(engine, PacedEngine):
+            pace = engine.pace
+        else:
+            pace = Pace(PACING_TUNING.min_completions if engine.fused else 1)
+        return Pacer(steps * per_step // pace.relative_speed, pace.tile)
 
     @cached_property
     def completion_pacer(self) -> Pacer:
@@ -435,28 +448,24 @@ class Task:
 
     # --- rollouts
 
-    def _rollout_piece(
-        self, latents: Float[Tensor, "R K Z"], temperature: float, each: int, overrides: Overrides
-    ) -> Rollouts:
-        """Roll out one piece, or as much of it as the remaining budget covers; then raise `Spent`.
+    def _try_some_copies(
+        self,
+        latent: Float[Tensor, "R Z"],
+        number: int,
+        temperature: float,
+        each: int,
+        overrides: Overrides,
+    ) -> None:
+        """Roll out one more latent on as many copies of each instance as the budget covers.
 
-        The rest of the budget may cover one more latent on some copies of each instance.
+        Raises `Spent` if it covers none. `number` is the latent's number in its piece.
         """
-        wanted = latents.shape[1]
-        made = self._affordable(wanted, each * self.copies)
-        if made:
-            computed = slice(self._padded_count(made, wanted))
-            rolled = self._try(latents[:, computed], temperature, *overrides.part(computed))
-            rolled = narrow_rollouts(rolled, 1, made)
-            self._record(rolled, made * each * self.copies)
-            self.tried_count += made
-            if made == wanted:
-                return rolled
         rows, copies = self._affordable_copies(each)
-        last = slice(made, made + 1)
-        rolled = self._try(latents[rows, last], temperature, *overrides.part(last, rows))
+        own_latent = latent[rows].unsqueeze(1)
+        one = slice(number, number + 1)
+        own = overrides.part(one, rows)
+        rolled = self._try(own_latent, temperature, *own)
         self._record(rolled, copies * each)
-        raise Spent
 
     def _try(
         self, latents: Float[Tensor, "r K Z"], temperature: float, *changed: Overrides
@@ -580,9 +589,6 @@ def make_task(
     batch = symmetric_copies(problem.collate(instances), augment).to(device)
     size = problem.action_count(batch)
     chosen = choose_engine(engine, Ask(problem, device, size, policy.architecture))
-    prepare = getattr(chosen, "prepare", None)
-    if prepare is not None:
-        prepare()
     policy = policy.to(device)
     with torch.no_grad():
         memory = policy.encode(batch)

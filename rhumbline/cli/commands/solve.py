@@ -152,9 +152,8 @@ Then = Annotated[
     str,
     typer.Option(
         metavar="SOLVER",
-        help="What continues after the search, for half of the --seconds or more: auto (our own "
-        "local search, if each instance gets enough time), none, ils, lkh, pyvrp, ruin, tabu or "
-        "cpsat.",
+        help="auto (our own local search, if each instance gets enough time), none, ils, lkh, "
+        "pyvrp, ruin, tabu or cpsat: what follows the search, with half of the --seconds or more.",
     ),
 ]
 Top = Annotated[

@@ -14,6 +14,8 @@ from rhumbline.decoding.engines.base import Ask as Ask
 from rhumbline.decoding.engines.base import CompiledEngine as CompiledEngine
 from rhumbline.decoding.engines.base import Engine as Engine
 from rhumbline.decoding.engines.base import NotedReason as NotedReason
+from rhumbline.decoding.engines.base import Pace as Pace
+from rhumbline.decoding.engines.base import PacedEngine as PacedEngine
 from rhumbline.decoding.engines.base import has_layer as has_layer
 from rhumbline.decoding.engines.base import make_ask as make_ask
 from rhumbline.errors import InputError, MissingExtra, note_once, shorten

@@ -71,8 +71,7 @@ class Engine(Protocol):
 
         An engine for other rules or devices returns `ask.no_kernel`. Only `triton` and
         `numba_job_shop` have scores; other engines have a reason against every ask with
-        `gradients`. An engine may have a method `prepare()`, which a task calls before its clock
-        starts, and for pacing `tile` (rollouts that take as long as one) and `relative_speed`.
+        `gradients`.
         """
         ...
 
@@ -88,6 +87,21 @@ class CompiledEngine(Engine, Protocol):
     def load(self, rules: Problem[Any, Any]) -> None:
         """Load the kernels for some rules; the first rollouts would do it otherwise."""
         ...
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What is known of an engine's speed before any rollout has been timed."""
+
+    tile: int  # rollouts that take as long as one
+    relative_speed: int = 1  # tensor elements per second, compared with the kernel for tours
+
+
+@runtime_checkable
+class PacedEngine(Engine, Protocol):
+    """An engine that says how fast it is."""
+
+    pace: Pace
 
 
 class NotedReason(str):

@@ -3,10 +3,11 @@
 from typing import Any
 
 from rhumbline import kernels
-from rhumbline.decoding.engines.base import WITHOUT_NUMBA, Ask, NotedReason
+from rhumbline.decoding.engines.base import WITHOUT_NUMBA, Ask, NotedReason, Pace
 from rhumbline.decoding.request import RolloutRequest, Rollouts
 from rhumbline.kernels.threads import worker_threads
 from rhumbline.policies.jssp import JSSPArchitecture
+from rhumbline.problems import Problem
 
 
 def construct_numba_shop(request: RolloutRequest) -> Rollouts:
@@ -47,10 +48,9 @@ class NumbaJobShopEngine:
 
     name = "numba_job_shop"
     fused = True
-    # For pacing: a rollout alone takes less time than several, and tensor elements a tenth of what
-    # they take in the kernel for tours.
-    tile = 1
-    relative_speed = 10
+    # A rollout alone takes less time than several, and tensor elements a tenth of what they take in
+    # the kernel for tours.
+    pace = Pace(tile=1, relative_speed=10)
 
     def why_not(self, ask: Ask) -> str | None:
         """Return why numba cannot serve: it constructs and scores schedules of the default policy.
@@ -70,8 +70,8 @@ class NumbaJobShopEngine:
             return None
         return NotedReason(missing, WITHOUT_NUMBA)
 
-    def prepare(self) -> None:
-        """Compile the kernels, or load them, before the clock of a search starts."""
+    def load(self, rules: Problem[Any, Any]) -> None:
+        """Load the kernels from the cache on disk, or compile them."""
         from rhumbline.kernels.numba.rollout.cache import load_rollout_kernel
 
         for kernel in ("schedules", "schedule_scores"):
