@@ -183,13 +183,16 @@ def test_probabilities_of_all_tours_sum_to_one(policy, make_batch, start: int) -
     assert scores.std() > 0.1
 
 
-def test_samples_follow_the_probabilities(policy, make_batch) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_samples_follow_the_probabilities(policy, make_batch, temperature: float) -> None:
     """6000 sampled tours of five cities have the frequencies that log_prob states (chi-square,
     fixed seed).
     """
     batch, z, tours, count = make_batch(1, 5), latents_for(policy, 1, 1), tours_from(2, 5), 6000
-    expected = log_prob(TSP(), policy, batch, z, tours).double().exp()[0] * count
-    rolled = rollout(TSP(), policy, batch, z.expand(-1, count, -1), torch.tensor([[2]]), seed=5)
+    scores = log_prob(TSP(), policy, batch, z, tours, temperature=temperature)
+    expected = scores.double().exp()[0] * count
+    latents, start = z.expand(-1, count, -1), torch.tensor([[2]])
+    rolled = rollout(TSP(), policy, batch, latents, start, seed=5, temperature=temperature)
     seen = Counter(map(tuple, rolled.actions[0, :, 0].tolist()))
     observed = torch.tensor([seen[tuple(t)] for t in tours[0].tolist()], dtype=torch.float64)
     assert observed.sum() == count

@@ -570,7 +570,8 @@ def scores_and_gradients(
     policy.requires_grad_(True)
     policy.zero_grad()
     memory = policy.encode(batch)
-    scores = triton_log_prob(batch, memory, policy.condition(memory, latents), plans, certain)
+    bias = policy.condition(memory, latents)
+    scores = triton_log_prob(batch, memory, bias, plans, certain=certain)
     (scores * torch.arange(1.0, 1.0 + scores.numel()).view_as(scores)).sum().backward()
     gradients = [parameter.grad for parameter in policy.parameters() if parameter.grad is not None]
     policy.requires_grad_(False)

@@ -26,8 +26,9 @@ def log_prob(
     memory: Any = None,
     engine: EngineName | Engine = "auto",
     certain: float = 1.0,
+    temperature: float = 1.0,
 ) -> Float[Tensor, "B R"]:
-    """Compute the log-probability at temperature 1 of given action sequences, with gradients.
+    """Compute the log-probability of given action sequences at a temperature, with gradients.
 
     The first action is imposed and not scored. All steps are scored at once (teacher forcing).
     K divides R, and sequence r belongs to latent r // (R / K).
@@ -40,7 +41,15 @@ def log_prob(
         memory = policy.encode(batch)
     if isinstance(memory, PopulationMemory):
         return score_by_member(
-            problem, policy, batch, latents, actions, memory, engine=engine, certain=certain
+            problem,
+            policy,
+            batch,
+            latents,
+            actions,
+            memory,
+            engine=engine,
+            certain=certain,
+            temperature=temperature,
         )
     skip = None
     if certain < 1.0:
@@ -52,19 +61,21 @@ def log_prob(
     has_kernels = chosen is ENGINES["triton"]
     if has_kernels and not has_layer(memory):
         bias = policy.condition(memory, latents)
-        return triton_log_prob(batch, memory, bias, actions, certain, skip)
-    if has_kernels:
+        clip = CLIP / temperature  # logits are CLIP tanh(x)
+        return triton_log_prob(batch, memory, bias, actions, clip=clip, certain=certain, skip=skip)
+    if has_kernels and temperature == 1.0:
         reason = why_not_layer_alone(memory, latents, certain)
         if reason is None:
             bias = policy.condition(memory, latents)
             return layer_log_prob(problem, policy, batch, memory, bias, actions)
         if engine == "fused":
             require_engine(reason)
-    if chosen is ENGINES["numba_job_shop"] and certain == 1.0:
+    if chosen is ENGINES["numba_job_shop"] and certain == temperature == 1.0:
         bias = policy.condition(memory, latents)
         if differentiates_table_alone(policy, memory, bias):
             return schedule_log_prob(problem, policy, batch, memory, bias, actions)
-    decisions = torch_log_prob(problem, policy, batch, latents, actions, memory)
+    logits, allowed = torch_logits(problem, policy, batch, latents, actions, memory)
+    decisions = chosen_log_prob(logits / temperature, allowed, actions)
     if skip is not None:
         is_certain = decisions >= math.log(certain)
         decisions = torch.where(is_certain, decisions.detach(), decisions)
@@ -94,15 +105,15 @@ def schedule_log_prob(
     return score_schedules(policy.decoder, memory, bias, batch, actions, problem.active)
 
 
-def torch_log_prob(
+def torch_logits(
     problem: Problem[Any, Any],
     policy: Policy[Any, Any, Any],
     batch: Any,
     latents: Float[Tensor, "B K Z"],
     actions: Int[Tensor, "B R T"],
     memory: Any,
-) -> Float[Tensor, "B R t"]:
-    """Compute the log-probability of each action but the first in plain torch: the definition."""
+) -> tuple[Float[Tensor, "B V N"], Bool[Tensor, "B V N"]]:
+    """Return the logits before each action but the first, and what was allowed: the definition."""
     state = problem.replay(batch, actions.long())
     _, sequences, length = actions.shape
     per_latent = sequences // latents.shape[1]
@@ -111,7 +122,7 @@ def torch_log_prob(
     bias = bias.map(lambda x: x.repeat_interleave(decisions, dim=1))
     allowed = problem.mask(state)
     logits = policy.logits(memory, bias, state, allowed)
-    return chosen_log_prob(logits, allowed, actions)
+    return logits, allowed
 
 
 def chosen_log_prob(
@@ -178,17 +189,14 @@ def triton_log_prob(
     memory: Any,
     bias: Any,
     actions: Int[Tensor, "B R T"],
-    certain: float = 1.0,
-    skip: Tensor | None = None,
+    **options: Any,
 ) -> Float[Tensor, "B R"]:
     """Compute the log-probabilities by Triton kernels, without any tensor of rows x nodes."""
     from rhumbline.kernels.triton.scoring import autograd as triton_scoring
 
     tables = scoring_tables(memory, bias)
     mask = scoring_mask(batch, memory, actions)
-    return triton_scoring.score_actions(
-        tables, actions, mask, clip=CLIP, certain=certain, skip=skip
-    )
+    return triton_scoring.score_actions(tables, actions, mask, **options)
 
 
 def layer_log_prob(

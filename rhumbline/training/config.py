@@ -57,7 +57,8 @@ class Objective:
     latents: int = 1
     # Starts per instance, the same for all latents. Job shop: rollouts per latent.
     starts: int = 100
-    # Temperature of sampled rollouts. Only `imitate` may have another one than 1.
+    # Temperature of sampled rollouts. With `reinforce` it is also that of the policy which learns,
+    # and at least 0.25: a nearly deterministic policy, whose latents decide. With `prefer` it is 1.
     temperature: float = 1.0
     # imitate: candidates per instance that are improved before the best is chosen.
     top: int = 1
@@ -196,6 +197,7 @@ class TrainConfig:
     # On one GPU: record a step and replay it. Needs fused kernels, and not `imitate`.
     graph: bool = False
     init: str = ""  # checkpoint to start from, a path or a shipped name, with a fresh optimiser
+    reset_latents: bool = False  # give every latent of `init` the behaviour of the centre
     policy: Mapping[str, Any] = field(default_factory=dict[str, Any])  # architecture
     objective: Objective = field(default_factory=Objective)
     optimiser: Optimiser = field(default_factory=Optimiser)
@@ -208,6 +210,8 @@ class TrainConfig:
         require_at_least(1, batch=self.batch, accumulate=self.accumulate)
         require_at_least(0, updates=self.updates, seed=self.seed, report=self.report)
         self.check_graph()
+        if self.reset_latents and not self.init:
+            raise InputError("reset_latents is for the latents of `init`: name a checkpoint there")
         self.objective.build().check_recipe(self)
         if self.optimiser.spread and not self.traits.supports_attention_limit:
             able = " and ".join(names_with(lambda traits: traits.supports_attention_limit))

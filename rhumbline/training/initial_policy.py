@@ -33,6 +33,8 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
         policy = policy.widened(wanted.latent, wanted.amplify)
     if policy.architecture.latent and "amplify" in config.policy:
         policy = rescale_latents(policy, wanted.amplify)
+    if config.reset_latents:
+        reset_latents(policy, config.init)
     if members and not policy.architecture.members:
         policy = make_population(policy, members)
     if policy.architecture != wanted:
@@ -67,6 +69,16 @@ def load_for_problem(config: TrainConfig, device: torch.device) -> Any:
             f"the recipe is for '{config.problem}'"
         )
     return policy
+
+
+@torch.no_grad()
+def reset_latents(policy: Any, name: str) -> None:
+    """Give every latent the behaviour of the centre, as a widened policy has it."""
+    if not policy.architecture.latent:
+        raise InputError(f"reset_latents is for policies with a latent space; {name} has none")
+    for key, weight in policy.named_parameters():
+        if key.endswith("_latent"):
+            weight.zero_()
 
 
 def rescale_latents(policy: Any, amplify: float) -> Any:

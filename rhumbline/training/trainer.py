@@ -267,6 +267,7 @@ class Trainer:
                 targets.actions,
                 memory=step.memory,
                 certain=self.objective.certain,
+                temperature=self.objective.scored_temperature,
             )
 
     @property

@@ -137,7 +137,7 @@ def test_scores_and_gradients_agree(policy: CVRPPolicy, strided: bool, certain: 
         memory = policy.encode(batch)
         if fused:
             scores = scoring.triton_log_prob(
-                batch, memory, policy.condition(memory, latents), actions, certain
+                batch, memory, policy.condition(memory, latents), actions, certain=certain
             )
         else:
             scores = log_prob(

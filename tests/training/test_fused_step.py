@@ -71,6 +71,28 @@ def triton_rollouts(scores: engines.Engine, _: str, ask: engines.Ask) -> engines
     return scores if ask.gradients else engines.ENGINES["triton"]
 
 
+@pytest.mark.parametrize("problem", ["tsp", "cvrp"])
+def test_a_cold_step_is_the_same_by_both_kernels(monkeypatch, problem: str) -> None:
+    """At temperature 0.3 the scores have a larger clip, which is the temperature of rollouts."""
+    objective = Objective("reinforce", latents=4, starts=3, temperature=0.3)
+    policy = {"layers": 1, "hidden": 32, "latent": 2}
+    config = TrainConfig(problem=problem, size=7, batch=2, policy=policy, objective=objective)
+    monkeypatch.setattr(
+        rollout_tables,
+        "build_triton_tables",
+        partial(rollout_tables.build_triton_tables, dtype=torch.float32),
+    )
+    found = {}
+    for engine in ("fused", "torch"):
+        scores = engines.ENGINES["triton" if engine == "fused" else "torch"]
+        monkeypatch.setattr(engines, "choose_engine", partial(triton_rollouts, scores))
+        _, _, found[engine] = gradient(config, engine == "fused")
+    largest = max(value.abs().max() for value in found["torch"].values())
+    assert largest > 1e-4
+    for name, value in found["torch"].items():
+        assert (found["fused"][name] - value).abs().max() <= 1e-4 * largest, name
+
+
 @pytest.mark.parametrize(("problem", "objective"), CASES)
 def test_fused_and_plain_kernels_give_the_same_step(
     monkeypatch, problem: str, objective: Objective

@@ -385,6 +385,27 @@ def test_latents_are_amplified(make_config, make_policy, tmp_path: Path) -> None
         initial_policy(make_config(init=str(path)), CPU)
 
 
+def test_latents_are_reset(make_config, make_policy, tmp_path: Path) -> None:
+    """Every latent then behaves like the centre did, and all weights learn."""
+    batch = TSP().sample(2, 6, torch.Generator().manual_seed(0))
+    before = make_policy(4, amplify=5.0)
+    before.decoder.query_latent.data.normal_(generator=torch.Generator().manual_seed(1))
+    path = tmp_path / "policy.safetensors"
+    checkpoint.save(path, before, checkpoint.TrainingFacts("tsp", 7))
+    config = make_config(init=str(path), policy=POLICY | {"amplify": 100.0}, reset_latents=True)
+    after = initial_policy(config, CPU)
+    memory = before.encode(batch)
+    centre = before.condition(memory, torch.zeros(2, 1, 4))
+    somewhere = after.condition(memory, torch.full((2, 1, 4), 0.3))
+    assert torch.equal(somewhere.query, centre.query)
+    assert all(weight.requires_grad for weight in after.parameters())
+    single = tmp_path / "single.safetensors"
+    checkpoint.save(single, make_policy(0), checkpoint.TrainingFacts("tsp", 7))
+    alone = make_config(init=str(single), policy=POLICY | {"latent": 0}, reset_latents=True)
+    with pytest.raises(InputError, match="reset_latents is for policies with a latent space; "):
+        initial_policy(alone, CPU)
+
+
 def test_a_single_policy_becomes_a_population(make_config, make_policy, tmp_path: Path) -> None:
     """All members begin as the policy of `init`; training makes them differ.
 

@@ -24,7 +24,7 @@ class Imitate(TrainingObjective):
     views: int
 
     refusals: ClassVar[Mapping[str, str]] = {
-        "temperature": "must be 1 with loss '{loss}': the gradient is on-policy",
+        "temperature": "must be 1 with loss '{loss}'",
     }
     reads_back: ClassVar[bool] = True
     can_truncate: ClassVar[bool] = False

@@ -77,6 +77,11 @@ class TrainingObjective:
         """Temperature of the step's rollouts. Other values than 1 make gradients off-policy."""
         return 1.0
 
+    @property
+    def scored_temperature(self) -> float:
+        """Temperature of the policy whose log-probabilities are learnt."""
+        return 1.0
+
     def check_recipe(self, config: TrainConfig) -> None:
         """Refuse a recipe whose problem or batch does not suit the objective."""
         is_cut = config.objective.longest > 0

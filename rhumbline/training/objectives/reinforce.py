@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
 from rhumbline.training.objectives.objective import TrainingObjective, TrainingStep
 from rhumbline.training.objectives.targets import (
     Targets,
@@ -19,23 +19,47 @@ from rhumbline.training.objectives.targets import (
     sequence_count,
 )
 
+# Kernels subtract the bound of the logits, 10 / temperature, which must not exceed 40.
+MIN_TEMPERATURE = 0.25
+
 
 @dataclass(frozen=True)
 class Reinforce(TrainingObjective):
     """REINFORCE: all rollouts of a single policy, or the winner of each start among latents."""
 
     baseline: Literal["starts", "second"]
+    temperature: float
 
     refusals: ClassVar[Mapping[str, str]] = {
         "baseline": "'second' is for loss 'reinforce', not '{loss}'",
     }
 
     def __post_init__(self) -> None:
+        if not self.temperature >= MIN_TEMPERATURE:
+            raise InputError(
+                f"objective.temperature is {shorten(self.temperature)}; expected at least "
+                f"{MIN_TEMPERATURE} with loss 'reinforce'"
+            )
+        if self.temperature != 1.0 and self.certain < 1.0:
+            raise InputError(
+                "objective.certain is for temperature 1: near-deterministic decisions are most of "
+                "those at lower ones; leave one of the two out"
+            )
         if self.baseline == "second" and self.latents < 2:
             raise InputError(
                 "objective.baseline 'second' needs latents of at least 2: "
                 "a single latent has no second best"
             )
+
+    @property
+    def rollout_temperature(self) -> float:
+        """Temperature of the step's rollouts, and of the policy that learns: on-policy."""
+        return self.temperature
+
+    @property
+    def scored_temperature(self) -> float:
+        """Temperature of the policy that learns."""
+        return self.temperature
 
     def targets(self, step: TrainingStep) -> Targets:
         """Return all sequences of a single policy, and of several latents the winners."""
