@@ -99,8 +99,6 @@ class SearchDefaults:
     sgbs_eas: ActiveSearchRates = ActiveSearchRates(0.000815, 0.006)
     beam: tuple[int, int] = (4, 4)  # width and branching factor of SGBS
     max_learning_rate: float = 0.005  # of strategies that learn on the instance
-    # Whether an attempt has rollouts from several starts, whose costs active search compares.
-    comparable_starts: bool = False
     # From rules, batch, costs and actions: the costs that active search learns from; None: as they
     # are. Its rates are for lengths in the unit square.
     learning_cost: Callable[[Any, Any, Any, Any], Any] | None = None

@@ -14,7 +14,7 @@ from rhumbline.problems.cvrp import CVRPInstance, cvrp_from_arrays, default_capa
 from rhumbline.problems.cvrp.rules import CVRP
 from rhumbline.problems.distributions.mutations import sample_mutated_set
 from rhumbline.problems.distributions.varied import vary_tsp
-from rhumbline.problems.jssp import JSSPInstance, jssp_from_arrays, jssp_from_tables
+from rhumbline.problems.jssp import JSSPInstance, jssp_from_arrays
 from rhumbline.problems.jssp.rules import JSSP
 from rhumbline.problems.standard_sets import (
     CVRP_SETS,
@@ -222,6 +222,6 @@ def draw_uniform_jssp(size: str, count: int) -> DrawnInstances:
     orders = rng.uniform(size=shape).argsort(2)
     instances = list[Any]()
     for number in range(count):
-        instance = jssp_from_tables(durations[number], orders[number], f"{number}")
+        instance = jssp_from_arrays(durations[number], orders[number], f"{number}")
         instances.append(instance)
     return DrawnInstances(instances, [durations, orders])

@@ -73,7 +73,6 @@ CVRP_DOMAIN = Domain(
         eas_lay=ActiveSearchRates(0.00041, 0.013),
         sgbs_eas=ActiveSearchRates(0.00041, 0.01),
         beam=(4, 4),
-        comparable_starts=True,
         learning_cost=rescale_route_lengths,
         learns_from_given_plans=True,
         # Routes are learnt in the order in which they were built, which the policy relies on.

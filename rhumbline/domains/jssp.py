@@ -1,6 +1,7 @@
 """Job-shop scheduling."""
 
 from rhumbline.domain import (
+    ActiveSearchRates,
     DatasetFormat,
     Domain,
     FileFormats,
@@ -66,6 +67,7 @@ JSSP_DOMAIN = Domain(
     search=SearchDefaults(
         strategy="sampling-elite",
         max_learning_rate=0.02,
+        eas_emb=ActiveSearchRates(0.02, 0.0058),
         # A given schedule need not be active, and the policy cannot express others.
         learns_from_given_plans=False,
     ),

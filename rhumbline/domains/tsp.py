@@ -67,7 +67,6 @@ TSP_DOMAIN = Domain(
         eas_lay=ActiveSearchRates(0.00032, 0.012),
         sgbs_eas=ActiveSearchRates(0.000815, 0.006),
         beam=(10, 10),
-        comparable_starts=True,
         learning_cost=rescale_lengths,
         learns_from_given_plans=True,
         learns_from_views=True,

@@ -57,7 +57,6 @@ class Needs:
     population: bool = False  # a population of decoders (`Members`)
     single_decoder: bool = False  # no population
     neighbourhoods: bool = False  # regions of plans that can be re-sampled (`Domain`)
-    comparable_starts: bool = False  # several starts whose costs can be compared (`SearchDefaults`)
     tables: bool = False  # tables that a search can adjust (`AdjustablePolicy`)
     # A residual layer after the attention read-out. Not every fused engine supports that.
     layer: bool = False
@@ -231,9 +230,6 @@ def unmet_need(needs: Needs, policy: Policy[Any, Any, Any], domain: Domain) -> s
     if (needs.single_decoder or needs.tables or needs.layer) and is_population:
         why = "this policy is a population, and this search is for one decoder"
         return f"{why}; use --search population"
-    if needs.comparable_starts and not domain.search.comparable_starts:
-        why = f"active search compares the starts of an instance, and {policy.problem} has none"
-        return f"{why}; use --search {others}"
     if needs.tables and not isinstance(policy, AdjustablePolicy):
         why = f"this search adjusts tables that the policy for {policy.problem} has not"
         return f"{why}; use --search cmaes, sgbs or sampling"

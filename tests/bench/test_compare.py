@@ -76,6 +76,12 @@ def test_validation_instances_are_always_the_same(
     assert sha256(b"".join(arrays)).hexdigest()[:16] == digest
 
 
+def test_numbers_of_job_shops_are_those_of_python() -> None:
+    """Lines of results are JSON, which knows no integers of NumPy."""
+    (shop,) = draw_uniform("jssp3x3", 1).instances
+    assert {type(x) for row in shop.durations + shop.machines for x in row} == {int}
+
+
 def test_a_test_set_has_its_references() -> None:
     """The third of the first three by itself keeps its own reference."""
     (whole,) = load_sets("tsp100", SetSelection(first=3), complain)

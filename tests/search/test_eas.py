@@ -159,6 +159,14 @@ def test_advantages_by_hand(policy, make_instances) -> None:
     assert torch.allclose(weight, torch.tensor([[[-2.0, -1.0, 3.0], [0.0, 0.0, 0.0]]]) / 6)
 
 
+def test_advantages_of_single_rollouts_by_hand(policy, make_instances) -> None:
+    """With one start, the samples of a step are compared with their mean."""
+    task = make_task(TSP(), policy, make_instances(1, 3))
+    cost = torch.tensor([[[1.0], [2.0], [6.0]]])
+    weight = advantages(task, Rollouts(cost, torch.zeros(1, 3, 1, 3, dtype=torch.int16)))
+    assert torch.allclose(weight, torch.tensor([[[-2.0], [-1.0], [3.0]]]) / 3)
+
+
 def test_advantages_know_no_fleet() -> None:
     """Surplus routes weigh nothing: weights are those without a fleet, in either metric."""
     torch.manual_seed(0)

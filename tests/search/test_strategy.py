@@ -105,7 +105,6 @@ NEEDED = {
     "latent_space": "no latent space to search",
     "population": "not a population of decoders",
     "neighbourhoods": "no neighbourhoods in plans of jssp-machines",
-    "comparable_starts": "compares the starts of an instance, and jssp-machines has none",
     "tables": "tables that the policy for jssp-machines has not",
     "layer": "a layer that the policy for jssp-machines has no place for",
 }

@@ -21,7 +21,6 @@ OP = domain.Domain(
         parse_plan=lambda numbers, instance: Trip(tuple(map(int, numbers))),
     ),
     plans=domain.PlanTools(trip_edges, lambda instance, trip: [*trip.customers, 0]),
-    search=domain.SearchDefaults(comparable_starts=True),
     training=domain.TrainingTraits(pads_plans=True),
     draw="rhumbline_orienteering.files:draw_trip",
 )

@@ -32,7 +32,7 @@ class CMAESEASState:
 class CMAESEAS(Strategy[CMAESEASState]):
     """CMA-ES with the first part of the budget; then active search under the best latents."""
 
-    needs: ClassVar[Needs] = Needs(latent_space=True, comparable_starts=True, tables=True)
+    needs: ClassVar[Needs] = Needs(latent_space=True, tables=True)
 
     share: float = 0.5  # of the budget, for the search
     kept: int = 8  # latents that take turns in the adaptation
@@ -40,7 +40,7 @@ class CMAESEAS(Strategy[CMAESEASState]):
     population: int = 16
     sigma: float = 1.0
     temperature: float | None = None  # of the search; the adaptation samples at 1
-    passes: int = 8
+    passes: int | None = None
     rate: float | None = None
     imitation: float | None = None
 

@@ -1,7 +1,8 @@
 """Efficient active search (Hottung et al. 2022): an instance learns from its own rollouts.
 
 A step samples `passes` attempts. One update of Adam then raises the likelihood of sequences that
-are cheaper than the mean over their starts, and of the incumbent. The parameters belong to one
+are cheaper than the mean over their starts, and of the incumbent. Where an attempt is a single
+rollout, as for job shops, the mean is over the attempts of the step. The parameters belong to one
 row, which is an instance or a symmetric copy, and losses are summed over rows. A row therefore
 learns the same alone or among thousands. Scoring makes no solutions and costs no attempts.
 """
@@ -22,6 +23,17 @@ from rhumbline.errors import InputError, note_once
 from rhumbline.policies.attention.memory import Memory, ResidualLayer
 from rhumbline.search.strategy import Needs, Step, Strategy
 from rhumbline.search.task import Task
+
+
+@dataclass(frozen=True)
+class ActiveSearchTuning:
+    """Attempts between two updates."""
+
+    passes: int = 8
+    single_rollouts: int = 32  # where an attempt is one rollout
+
+
+TUNING = ActiveSearchTuning()
 
 
 @dataclass
@@ -83,13 +95,16 @@ ImitationTarget = tuple[Float[Tensor, "R K Z"], Int[Tensor, "R K S T"], Float[Te
 class ActiveSearch(Strategy[Adaptation]):
     """Settings that both variants share. None takes the default of the problem's domain."""
 
-    passes: int = 8  # attempts on an instance between two updates, over all its copies
+    # Attempts on an instance between two updates, over all its copies. None: 8, or 32 where an
+    # attempt is a single rollout.
+    passes: int | None = None
     rate: float | None = None
     imitation: float | None = None
 
     def __post_init__(self) -> None:
         is_rate = self.rate is None or self.rate >= 0
-        if self.passes < 1 or not is_rate:
+        is_number = self.passes is None or self.passes >= 1
+        if not is_number or not is_rate:
             least = "passes of at least 1 and a rate of at least 0"
             raise InputError(f"active search needs {least}")
         is_weight = self.imitation is None or self.imitation >= 0
@@ -149,7 +164,8 @@ class ActiveSearch(Strategy[Adaptation]):
         self, task: Task, state: Adaptation
     ) -> tuple[Float[Tensor, "R K Z"], Rollouts]:
         """Make one step, and return what every copy sampled before the update."""
-        count = max(1, self.passes // task.copies)
+        passes = self.passes or default_passes(task)
+        count = max(1, passes // task.copies)
         used = state.latents.shape[1]
         repeats = -(-count // used)
         latents = state.latents.repeat(1, repeats, 1)
@@ -241,8 +257,15 @@ class ActiveSearch(Strategy[Adaptation]):
         return torch.autograd.grad(loss, parameters)
 
 
+def default_passes(task: Task) -> int:
+    """Return the attempts between two updates: more of them where each is a single rollout."""
+    return TUNING.passes if task.starts.shape[1] > 1 else TUNING.single_rollouts
+
+
 def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
     """Return the cost above the mean over starts, over the number of rollouts of a row.
+
+    With a single start, the mean is over latents, which are samples of the same policy.
 
     Costs of routing are in lengths of the unit square, whatever metric the file has, and without
     surcharges for vehicles; imitation of the incumbent favours plans with fewer routes.
@@ -251,9 +274,10 @@ def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
     learning_cost = task.domain.search.learning_cost
     if learning_cost is not None:
         cost = learning_cost(task.problem, task.batch, cost, rolled.actions)
-    above_mean = cost - cost.mean(2, keepdim=True)
     latents = cost.shape[1]
     starts = cost.shape[2]
+    compared = 2 if starts > 1 else 1
+    above_mean = cost - cost.mean(compared, keepdim=True)
     return above_mean / (latents * starts)
 
 
@@ -377,7 +401,7 @@ class EASEmb(ActiveSearch):
     share of each operation.
     """
 
-    needs: ClassVar[Needs] = Needs(comparable_starts=True, tables=True)
+    needs: ClassVar[Needs] = Needs(tables=True)
 
     def default_rates(self, defaults: SearchDefaults) -> ActiveSearchRates:
         """Return those of `eas-emb`."""
@@ -404,7 +428,7 @@ class EASLay(ActiveSearch):
     the shipped policy (research/notebooks/experiments.md).
     """
 
-    needs: ClassVar[Needs] = Needs(comparable_starts=True, layer=True)
+    needs: ClassVar[Needs] = Needs(layer=True)
 
     def default_rates(self, defaults: SearchDefaults) -> ActiveSearchRates:
         """Return those of `eas-lay`."""
