@@ -5,6 +5,7 @@ record and never compares names of problems. Parts that a problem does without a
 needs such a part calls `Domain.require`, which refuses in a sentence.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,6 +89,16 @@ class ActiveSearchRates:
 
 
 @dataclass(frozen=True)
+class PublishedSearch:
+    """Settings of the published search for instances up to a size (Chalumeau et al. 2023)."""
+
+    components: int
+    temperature: float
+    parents: int = 8  # of 16
+    max_size: float = math.inf  # cities or customers
+
+
+@dataclass(frozen=True)
 class SearchDefaults:
     """Settings of the search that depend on the problem."""
 
@@ -97,6 +108,8 @@ class SearchDefaults:
     eas_emb: ActiveSearchRates = ActiveSearchRates(0.0032, 0.0058)
     eas_lay: ActiveSearchRates = ActiveSearchRates(0.00032, 0.012)
     sgbs_eas: ActiveSearchRates = ActiveSearchRates(0.000815, 0.006)
+    # `cmaes-published`, by size: table of appendix D; the parents are those of the released code.
+    published: tuple[PublishedSearch, ...] = (PublishedSearch(3, 0.1),)
     beam: tuple[int, int] = (4, 4)  # width and branching factor of SGBS
     max_learning_rate: float = 0.005  # of strategies that learn on the instance
     # From rules, batch, costs and actions: the costs that active search learns from; None: as they

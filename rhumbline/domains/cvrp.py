@@ -8,6 +8,7 @@ from rhumbline.domain import (
     FileFormats,
     PlanTools,
     PolicyFamily,
+    PublishedSearch,
     SearchDefaults,
     TrainingTraits,
 )
@@ -69,6 +70,7 @@ CVRP_DOMAIN = Domain(
         strategy="cmaes-elite",
         prefers_refine=True,
         # As for the TSP: published rates of EAS-Emb, and a tenth of the published ones of EAS-Lay.
+        published=(PublishedSearch(2, 0.1),),
         eas_emb=ActiveSearchRates(0.0049, 0.0063),
         eas_lay=ActiveSearchRates(0.00041, 0.013),
         sgbs_eas=ActiveSearchRates(0.00041, 0.01),

@@ -7,6 +7,7 @@ from rhumbline.domain import (
     FileFormats,
     PlanTools,
     PolicyFamily,
+    PublishedSearch,
     SearchDefaults,
     TrainingTraits,
 )
@@ -67,6 +68,7 @@ JSSP_DOMAIN = Domain(
     search=SearchDefaults(
         strategy="sampling-elite",
         max_learning_rate=0.02,
+        published=(PublishedSearch(3, 0.1, parents=12),),
         eas_emb=ActiveSearchRates(0.02, 0.0058),
         # A given schedule need not be active, and the policy cannot express others.
         learns_from_given_plans=False,

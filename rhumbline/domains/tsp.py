@@ -8,6 +8,7 @@ from rhumbline.domain import (
     FileFormats,
     PlanTools,
     PolicyFamily,
+    PublishedSearch,
     SearchDefaults,
     TrainingTraits,
 )
@@ -63,6 +64,11 @@ TSP_DOMAIN = Domain(
         prefers_refine=True,
         # EAS as published by Hottung et al. (2022); `eas_lay` has a tenth of the published rates,
         # whose first update ruins the shipped policy.
+        published=(
+            PublishedSearch(3, 1.0, max_size=100),
+            PublishedSearch(3, 0.1, max_size=150),
+            PublishedSearch(2, 0.1),
+        ),
         eas_emb=ActiveSearchRates(0.0032, 0.0058),
         eas_lay=ActiveSearchRates(0.00032, 0.012),
         sgbs_eas=ActiveSearchRates(0.000815, 0.006),

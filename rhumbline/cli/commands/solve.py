@@ -80,10 +80,10 @@ SearchName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, "
-        "sgbs-eas, cmaes-eas, cmaes-elite, cmaes-refine or sampling-elite. [cmaes-refine; without "
-        "kernels cmaes, and cmaes-elite for vehicles; sampling-elite for job shops; population or "
-        "sampling without a latent space]",
+        help="cmaes, cmaes-published, sampling, greedy, uniform, fixed, population, eas-emb, "
+        "eas-lay, sgbs, sgbs-eas, cmaes-eas, cmaes-elite, cmaes-refine or sampling-elite. "
+        "[cmaes-refine; without kernels cmaes, and cmaes-elite for vehicles; sampling-elite for "
+        "job shops; population or sampling without a latent space]",
     ),
 ]
 Augment = Annotated[

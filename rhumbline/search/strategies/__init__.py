@@ -22,6 +22,7 @@ STRATEGIES: Registry[type[Any]] = Registry(
     "strategies",
     {
         "cmaes": "rhumbline.search.strategies.cmaes:CMAES",
+        "cmaes-published": "rhumbline.search.strategies.published:CMAESPublished",
         "sampling": "rhumbline.search.strategies.greedy_sampling:Sampling",
         "greedy": "rhumbline.search.strategies.greedy_sampling:Greedy",
         "uniform": "rhumbline.search.strategies.greedy_sampling:Uniform",

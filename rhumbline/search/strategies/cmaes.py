@@ -52,8 +52,8 @@ class CMAESState:
 class CMAES(Strategy[CMAESState]):
     """Components take turns; each generation tries `population` latents of one of them.
 
-    The published search has no `parallel`, `restart` and `top`, and tries all starts (`starts=1`).
-    research/notebooks/experiments.md measures what each of them gains.
+    The published search is `cmaes-published`: it has no `parallel`, `restart` and `top`, and tries
+    all starts. research/notebooks/experiments.md measures what each of them gains.
     """
 
     needs: ClassVar[Needs] = Needs(latent_space=True)
@@ -67,6 +67,7 @@ class CMAES(Strategy[CMAESState]):
     top: int = 1  # a latent is ranked by the mean over this many of its best starts
     # The share of starts that later generations try. None: `default_start_count`.
     starts: float | None = None
+    parents: int | None = None  # the best latents of a generation, which move it; None: half of it
 
     def __post_init__(self) -> None:
         check_settings(self.population, self.temperature)
@@ -74,6 +75,8 @@ class CMAES(Strategy[CMAESState]):
         if is_too_small or not self.sigma > 0:
             least = "components of at least 1, a population of at least 2 and a sigma above 0"
             raise InputError(f"cmaes needs {least}")
+        if self.parents is not None and not 1 <= self.parents <= self.population:
+            raise InputError(f"parents is {self.parents}; expected 1 to {self.population}")
         is_share = self.starts is None or 0.0 < self.starts <= 1.0
         is_restart = self.restart >= 0.0
         if not is_share or self.top < 1 or not is_restart:
@@ -133,7 +136,7 @@ class CMAES(Strategy[CMAESState]):
     ) -> cma_es.State:
         """Return some components after a generation; converged ones restart if that is set."""
         dimensions = samples.shape[3]
-        parents = max(1, self.population // 2)
+        parents = self.parents or max(1, self.population // 2)
         constants = cma_es.constants(dimensions, parents)
         turns = 1 if self.parallel else self.components
         updated = cma_es.tell(
