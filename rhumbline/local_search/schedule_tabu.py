@@ -39,8 +39,8 @@ class TabuTuning:
     # Points on the way between two schedules where a round may begin; the moves that choose one.
     path_points: int = 5
     trial_moves: int = 500
-    # Operations that moves look at between two looks at the clock: a few milliseconds.
-    operations_between_clock_checks: int = 100_000
+    # Operations that moves look at between two looks at the clock: a millisecond.
+    operations_between_clock_checks: int = 500_000
     min_moves_between_clock_checks: int = 10
     # The weight of the first of two schedules, when a round begins between them.
     min_weight: float = 0.3
@@ -191,6 +191,11 @@ class TabuWalk:
         return start[:-1].astype(np.int64)
 
     @property
+    def made(self) -> int:
+        """The number of moves made."""
+        return int(self.state[self.kernel_module.MOVES])
+
+    @property
     def idle(self) -> int:
         """The number of moves since the best schedule was found."""
         return int(self.state[self.kernel_module.IDLE_MOVES])
@@ -274,19 +279,36 @@ class TabuSearch:
 
     def run_round(self, starts: Sequence[np.ndarray], random: np.ndarray) -> EliteSchedule:
         """Return the best schedule of a walk that begins with the orders of some of these times."""
-        walks = [TabuWalk(self.shop, start, random) for start in starts]
-        if len(walks) > 1:
-            for walk in walks:
-                walk.run_moves(TUNING.trial_moves)
-        walk = min(walks, key=lambda x: x.makespan)
-        affordable = TUNING.operations_between_clock_checks // self.shop.effort
-        moves = max(TUNING.min_moves_between_clock_checks, affordable)
+        walk = self.choose_walk(starts, random)
         going = True
         while going and walk.idle < TUNING.idle_moves:
-            going = walk.run_moves(moves) and not self.is_over
-            self.report_if_shorter(walk.makespan, walk.starts)
+            going = self.make_moves(walk, self.moves_at_once)
         _, following = self.shop.machine_neighbours(walk.starts)
         return EliteSchedule(walk.makespan, walk.starts, following)
+
+    def choose_walk(self, starts: Sequence[np.ndarray], random: np.ndarray) -> TabuWalk:
+        """Return the walk that has found the shortest schedule after a few moves from each start."""
+        walks: list[TabuWalk] = []
+        for start in starts:
+            walk = TabuWalk(self.shop, start, random)
+            walks.append(walk)
+            going = len(starts) > 1
+            while going and walk.made < TUNING.trial_moves:
+                left = TUNING.trial_moves - walk.made
+                going = self.make_moves(walk, min(left, self.moves_at_once))
+        return min(walks, key=lambda walk: walk.makespan)
+
+    @property
+    def moves_at_once(self) -> int:
+        """The number of moves between two looks at the clock."""
+        affordable = TUNING.operations_between_clock_checks // self.shop.effort
+        return max(TUNING.min_moves_between_clock_checks, affordable)
+
+    def make_moves(self, walk: TabuWalk, moves: int) -> bool:
+        """Make moves and report the best schedule; return whether the walk can go on."""
+        possible = walk.run_moves(moves)
+        self.report_if_shorter(walk)
+        return possible and not self.is_over
 
     def times_between(self) -> list[np.ndarray]:
         """Return weighted means of the times of two schedules of the population.
@@ -311,13 +333,13 @@ class TabuSearch:
             rows.append(np.sort(times))
         return np.concatenate(rows)
 
-    def report_if_shorter(self, makespan: int, starts: np.ndarray) -> None:
-        """Report a schedule if it is shorter than all before."""
+    def report_if_shorter(self, walk: TabuWalk) -> None:
+        """Report the best schedule of a walk if it is shorter than all before."""
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
         with self.lock:
-            if makespan >= self.shortest:
+            if walk.makespan >= self.shortest:
                 return
-            self.shortest = makespan
-            by_job = local_moves.split_by_job(starts, self.instance.durations)
+            self.shortest = walk.makespan
+            by_job = local_moves.split_by_job(walk.starts, self.instance.durations)
             self.report(Schedule(tuple(map(tuple, by_job))))

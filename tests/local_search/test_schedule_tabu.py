@@ -459,7 +459,8 @@ def test_it_stops_on_request(
 
 def test_rounds_begin_with_each_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only afterwards they begin between two schedules."""
-    monkeypatch.setattr(schedule_tabu, "TUNING", replace(schedule_tabu.TUNING, population=2))
+    tuning = replace(schedule_tabu.TUNING, population=2, path_points=1)
+    monkeypatch.setattr(schedule_tabu, "TUNING", tuning)
     instance, event = uneven_shop(3, 1), Event()
     rounds, begun_with = (
         schedule_tabu.TabuSearch(instance, 0, event, lambda _: None),
