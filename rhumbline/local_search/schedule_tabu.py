@@ -287,7 +287,7 @@ class TabuSearch:
         return EliteSchedule(walk.makespan, walk.starts, following)
 
     def choose_walk(self, starts: Sequence[np.ndarray], random: np.ndarray) -> TabuWalk:
-        """Return the walk that has found the shortest schedule after a few moves from each start."""
+        """Return the walk with the shortest schedule after a few moves from each start."""
         walks: list[TabuWalk] = []
         for start in starts:
             walk = TabuWalk(self.shop, start, random)
