@@ -144,7 +144,7 @@ class TabuWalk:
         self.scratch = tuple(np.zeros((5, length), np.uint32))
         self.path_data = tuple(np.zeros((4, length), np.int64))
         # The move until which an operation must not come before another of its machine again.
-        self.until = np.zeros((shop.size, int(shop.slot.max()) + 1), np.int64)
+        self.until = np.zeros((shop.size, int(shop.slot.max()) + 1), np.int32)
         self.state = np.array([schedule_tabu.INFINITE_TIME, 0, 0])
         self.moves = tuple(np.zeros((2, 4 * length), np.uint32))
         self.kernel_module = schedule_tabu
@@ -288,15 +288,17 @@ class TabuSearch:
 
     def choose_walk(self, starts: Sequence[np.ndarray], random: np.ndarray) -> TabuWalk:
         """Return the walk with the shortest schedule after a few moves from each start."""
-        walks: list[TabuWalk] = []
+        chosen: TabuWalk | None = None
         for start in starts:
             walk = TabuWalk(self.shop, start, random)
-            walks.append(walk)
             going = len(starts) > 1
             while going and walk.made < TUNING.trial_moves:
                 left = TUNING.trial_moves - walk.made
                 going = self.make_moves(walk, min(left, self.moves_at_once))
-        return min(walks, key=lambda walk: walk.makespan)
+            if chosen is None or walk.makespan < chosen.makespan:
+                chosen = walk
+        assert chosen is not None
+        return chosen
 
     @property
     def moves_at_once(self) -> int:

@@ -443,6 +443,6 @@ def search_shop(
 INTS, TIMES, LONGS = types.uint32[::1], types.int32[::1], types.int64[::1]
 SIGNATURE = types.int64(
     types.Tuple((TIMES, INTS, INTS)), types.UniTuple(INTS, 2), types.UniTuple(TIMES, 2), types.UniTuple(INTS, 5),
-    types.UniTuple(LONGS, 4), types.Tuple((types.int64[:, ::1], INTS)), TIMES, types.uint64[::1], LONGS,
+    types.UniTuple(LONGS, 4), types.Tuple((types.int32[:, ::1], INTS)), TIMES, types.uint64[::1], LONGS,
     types.UniTuple(INTS, 2), types.int64, types.int64,
 )  # fmt: skip
