@@ -215,6 +215,7 @@ class TabuSearch:
         self.rng = np.random.default_rng(seed)
         self.lock = Lock()
         self.population = SchedulePopulation(TUNING.population)
+        self.clock = time.monotonic
         self.start_time = 0.0
         self.end = 0.0
         self.shortest = instance.horizon + 1
@@ -224,7 +225,7 @@ class TabuSearch:
 
         Some plans have two rounds if there are more workers than plans.
         """
-        self.start_time = time.monotonic()
+        self.start_time = self.clock()
         self.end = self.start_time + seconds
         given: list[np.ndarray] = []
         for plan in plans:
@@ -266,14 +267,14 @@ class TabuSearch:
     def progress(self) -> float:
         """The share of the time that has passed."""
         total = self.end - self.start_time
-        return (time.monotonic() - self.start_time) / total if total > 0 else 1.0
+        return (self.clock() - self.start_time) / total if total > 0 else 1.0
 
     @property
     def is_over(self) -> bool:
         """Whether the time is up or a lower bound is met."""
         if self.stopped.is_set():
             return True
-        if time.monotonic() >= self.end:
+        if self.clock() >= self.end:
             return True
         return self.shortest <= self.instance.lower_bound
 
