@@ -1,6 +1,8 @@
-"""Tabu search for schedules: rounds from each plan, then from between two of the best schedules.
+"""Tabu search with path relinking for schedules, after TS/PR (Peng, Lü and Cheng 2015).
 
-Each thread has its own round. Their results enter one elite set, from which all rounds begin.
+Rounds of tabu search begin with each plan and with random schedules, then on the way between two
+schedules of the population. Each thread has its own round. Their results enter one population,
+from which all rounds begin.
 """
 
 import time
@@ -15,6 +17,7 @@ import numpy as np
 
 from rhumbline import kernels
 from rhumbline.local_search import threads
+from rhumbline.local_search.schedule_population import EliteSchedule, SchedulePopulation
 from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.jssp import JSSPInstance, Schedule
 
@@ -24,18 +27,20 @@ PLAN_TYPES = (Schedule,)
 
 @dataclass(frozen=True)
 class TabuTuning:
-    """The elite set, and how long rounds are."""
+    """The population, and how long rounds are."""
 
-    # The best different schedules that are kept.
-    elite_schedules: int = 12
-    # Schedules with this share of equal successors on machines count as the same.
-    min_equal_share: float = 0.9
+    population: int = 20  # schedules
+    # Until this share of the time, rounds begin with random schedules if the population has room.
+    max_start_share: float = 0.15
+    # Schedules of the population differ in this share of the successors on machines at first.
+    first_distance: float = 0.4
     # A round ends after this many moves without a shorter schedule.
-    idle_moves: int = 2_500
-    # After this many consecutive rounds without a new schedule, one begins farther away.
-    idle_rounds: int = 10
-    # Operations that moves look at between two looks at the clock: a few milliseconds.
-    operations_between_clock_checks: int = 100_000
+    idle_moves: int = 5_000
+    # Points on the way between two schedules where a round may begin; the moves that choose one.
+    path_points: int = 5
+    trial_moves: int = 500
+    # Operations that moves look at between two looks at the clock: a millisecond.
+    operations_between_clock_checks: int = 500_000
     min_moves_between_clock_checks: int = 10
     # The weight of the first of two schedules, when a round begins between them.
     min_weight: float = 0.3
@@ -88,7 +93,8 @@ class ShopTables:
         self.duration = duration
         self.machine = np.concatenate(instance.machines).astype(np.int64)
         terminated = [self.terminate(neighbour) for neighbour in neighbours]
-        self.tables = (np.append(duration, 0), *terminated)
+        with_sentinel = np.append(duration, 0)
+        self.tables = (with_sentinel.astype(np.int32), *terminated)
         # The place of each operation among those of its machine.
         self.slot = np.empty(self.size, np.uint32)
         for machine in np.unique(self.machine):
@@ -132,13 +138,15 @@ class TabuWalk:
         self.kernel = local_moves.load_kernel("schedule tabu")
         self.links = shop.machine_neighbours(start)
         length = shop.size + 1
-        long = np.zeros((4, length), np.int64)
-        self.times = (long[0], long[1])  # heads and tails
-        self.best = long[2]
-        self.scratch = (*np.zeros((4, length), np.uint32), long[3])
+        times = np.zeros((3, length), np.int32)
+        self.times = (times[0], times[1])  # earliest ends, and longest paths to the end
+        self.best = times[2]
+        self.scratch = tuple(np.zeros((5, length), np.uint32))
+        self.path_data = tuple(np.zeros((4, length), np.int64))
         # The move until which an operation must not come before another of its machine again.
-        self.until = np.zeros((shop.size, int(shop.slot.max()) + 1), np.int64)
+        self.until = np.zeros((shop.size, int(shop.slot.max()) + 1), np.int32)
         self.state = np.array([schedule_tabu.INFINITE_TIME, 0, 0])
+        self.moves = tuple(np.zeros((2, 4 * length), np.uint32))
         self.kernel_module = schedule_tabu
 
     def run_moves(self, moves: int) -> bool:
@@ -149,11 +157,12 @@ class TabuWalk:
             self.links,
             self.times,
             self.scratch,
-            self.until,
-            shop.slot,
+            self.path_data,
+            (self.until, shop.slot),
             self.best,
             self.random,
             self.state,
+            self.moves,
             shop.ban,
             moves,
         )
@@ -169,27 +178,27 @@ class TabuWalk:
     @property
     def starts(self) -> np.ndarray:
         """The starts of the best schedule so far."""
-        return self.best[:-1]
+        return self.start_times(self.best)
+
+    @property
+    def current_starts(self) -> np.ndarray:
+        """The starts of the schedule after the last move."""
+        return self.start_times(self.times[0])
+
+    def start_times(self, end: np.ndarray) -> np.ndarray:
+        """Return the starts of operations with these ends."""
+        start = end - self.shop.tables[0]
+        return start[:-1].astype(np.int64)
+
+    @property
+    def made(self) -> int:
+        """The number of moves made."""
+        return int(self.state[self.kernel_module.MOVES])
 
     @property
     def idle(self) -> int:
         """The number of moves since the best schedule was found."""
         return int(self.state[self.kernel_module.IDLE_MOVES])
-
-
-@dataclass(frozen=True)
-class EliteSchedule:
-    """A schedule from which rounds may begin."""
-
-    makespan: int
-    starts: np.ndarray
-    following: np.ndarray  # the successor of each operation on its machine
-
-    def is_similar(self, other: "EliteSchedule") -> bool:
-        """Return whether the machines have nearly the same orders."""
-        is_equal = self.following == other.following
-        equal_share = float(np.mean(is_equal))
-        return equal_share >= TUNING.min_equal_share
 
 
 class TabuSearch:
@@ -205,17 +214,19 @@ class TabuSearch:
         self.seed = seed
         self.rng = np.random.default_rng(seed)
         self.lock = Lock()
-        self.elite = list[EliteSchedule]()
-        self.idle_rounds = 0
+        self.population = SchedulePopulation(TUNING.population)
+        self.clock = time.monotonic
+        self.start_time = 0.0
         self.end = 0.0
         self.shortest = instance.horizon + 1
 
     def run(self, plans: Sequence[Schedule], seconds: float, workers: int = 1) -> None:
-        """Run rounds from each plan, then from between two schedules.
+        """Run rounds from each plan, from random schedules, then on the way between two schedules.
 
         Some plans have two rounds if there are more workers than plans.
         """
-        self.end = time.monotonic() + seconds
+        self.start_time = self.clock()
+        self.end = self.start_time + seconds
         given: list[np.ndarray] = []
         for plan in plans:
             times = np.concatenate(plan.starts)
@@ -230,56 +241,92 @@ class TabuSearch:
 
     def walk(self, starts: deque[np.ndarray], random: np.ndarray) -> None:
         """Run one round after the other, until the search is over."""
-        while (start := self.next_start(starts)) is not None:
-            schedule = self.run_round(start, random)
+        while points := self.next_starts(starts):
+            schedule = self.run_round(points, random)
             with self.lock:
-                self.add_to_elite(schedule)
+                distance = TUNING.first_distance * (1.0 - self.progress)
+                self.population.add(schedule, distance)
 
-    def next_start(self, starts: deque[np.ndarray]) -> np.ndarray | None:
-        """Return the times that the next round begins with; None if the search is over.
+    def next_starts(self, given: deque[np.ndarray]) -> list[np.ndarray]:
+        """Return the times that the next round may begin with; none if the search is over.
 
         The first round takes place in any case.
         """
         with self.lock:
-            if self.is_over and (self.elite or not starts):
-                return None
-            return starts.popleft() if starts else self.times_between()
+            members = self.population.members
+            if self.is_over and (members or not given):
+                return []
+            if given:
+                return [given.popleft()]
+            is_early = self.progress < TUNING.max_start_share
+            if len(members) < 2 or (is_early and not self.population.is_full):
+                return [self.random_times()]
+            return self.times_between()
+
+    @property
+    def progress(self) -> float:
+        """The share of the time that has passed."""
+        total = self.end - self.start_time
+        return (self.clock() - self.start_time) / total if total > 0 else 1.0
 
     @property
     def is_over(self) -> bool:
         """Whether the time is up or a lower bound is met."""
         if self.stopped.is_set():
             return True
-        if time.monotonic() >= self.end:
+        if self.clock() >= self.end:
             return True
         return self.shortest <= self.instance.lower_bound
 
-    def run_round(self, start: np.ndarray, random: np.ndarray) -> EliteSchedule:
-        """Return the best schedule of a walk that begins with the orders of these times."""
-        walk = TabuWalk(self.shop, start, random)
-        affordable = TUNING.operations_between_clock_checks // self.shop.effort
-        moves = max(TUNING.min_moves_between_clock_checks, affordable)
+    def run_round(self, starts: Sequence[np.ndarray], random: np.ndarray) -> EliteSchedule:
+        """Return the best schedule of a walk that begins with the orders of some of these times."""
+        walk = self.choose_walk(starts, random)
         going = True
         while going and walk.idle < TUNING.idle_moves:
-            going = walk.run_moves(moves) and not self.is_over
-            self.report_if_shorter(walk.makespan, walk.starts)
+            going = self.make_moves(walk, self.moves_at_once)
         _, following = self.shop.machine_neighbours(walk.starts)
         return EliteSchedule(walk.makespan, walk.starts, following)
 
-    def times_between(self) -> np.ndarray:
-        """Return weighted means of the times of two elite schedules.
+    def choose_walk(self, starts: Sequence[np.ndarray], random: np.ndarray) -> TabuWalk:
+        """Return the walk with the shortest schedule after a few moves from each start."""
+        chosen: TabuWalk | None = None
+        for start in starts:
+            walk = TabuWalk(self.shop, start, random)
+            going = len(starts) > 1
+            while going and walk.made < TUNING.trial_moves:
+                left = TUNING.trial_moves - walk.made
+                going = self.make_moves(walk, min(left, self.moves_at_once))
+            if chosen is None or walk.makespan < chosen.makespan:
+                chosen = walk
+        assert chosen is not None
+        return chosen
 
-        After many rounds without success, random times take the place of the second schedule. The
-        times rise along each job, as those of both schedules do, so no order contradicts a job.
+    @property
+    def moves_at_once(self) -> int:
+        """The number of moves between two looks at the clock."""
+        affordable = TUNING.operations_between_clock_checks // self.shop.effort
+        return max(TUNING.min_moves_between_clock_checks, affordable)
+
+    def make_moves(self, walk: TabuWalk, moves: int) -> bool:
+        """Make moves and report the best schedule; return whether the walk can go on."""
+        possible = walk.run_moves(moves)
+        self.report_if_shorter(walk)
+        return possible and not self.is_over
+
+    def times_between(self) -> list[np.ndarray]:
+        """Return weighted means of the times of two schedules of the population.
+
+        They rise along each job, as those of both schedules do, so no order contradicts a job.
         """
-        order = self.rng.permutation(len(self.elite))
-        first, *others = (self.elite[place].starts for place in order)
-        if others and self.idle_rounds < TUNING.idle_rounds:
-            second = others[0]
-        else:
-            second = self.random_times()
-        weight = self.rng.uniform(TUNING.min_weight, TUNING.max_weight)
-        return weight * first + (1.0 - weight) * second
+        members = self.population.members
+        one, two = self.rng.choice(len(members), 2, replace=False)
+        first = members[one].starts
+        second = members[two].starts
+        points = TUNING.path_points
+        low = TUNING.min_weight
+        width = (TUNING.max_weight - low) / points
+        weights = low + width * (np.arange(points) + self.rng.random(points))
+        return [weight * first + (1.0 - weight) * second for weight in weights]
 
     def random_times(self) -> np.ndarray:
         """Return times that rise along each job, up to the shortest makespan."""
@@ -289,30 +336,13 @@ class TabuSearch:
             rows.append(np.sort(times))
         return np.concatenate(rows)
 
-    def add_to_elite(self, schedule: EliteSchedule) -> None:
-        """Add a schedule in the place of similar ones, unless one of these is as short.
-
-        Of equally short schedules the newest comes first.
-        """
-        self.idle_rounds = (self.idle_rounds + 1) % (TUNING.idle_rounds + 1)
-        ranked = [schedule]
-        for other in self.elite:
-            if not other.is_similar(schedule):
-                ranked.append(other)
-            elif schedule.makespan >= other.makespan:
-                return
-        ranked.sort(key=lambda x: x.makespan)
-        self.elite = ranked[: TUNING.elite_schedules]
-        if any(other is schedule for other in self.elite):
-            self.idle_rounds = 0
-
-    def report_if_shorter(self, makespan: int, starts: np.ndarray) -> None:
-        """Report a schedule if it is shorter than all before."""
+    def report_if_shorter(self, walk: TabuWalk) -> None:
+        """Report the best schedule of a walk if it is shorter than all before."""
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
         with self.lock:
-            if makespan >= self.shortest:
+            if walk.makespan >= self.shortest:
                 return
-            self.shortest = makespan
-            by_job = local_moves.split_by_job(starts, self.instance.durations)
+            self.shortest = walk.makespan
+            by_job = local_moves.split_by_job(walk.starts, self.instance.durations)
             self.report(Schedule(tuple(map(tuple, by_job))))

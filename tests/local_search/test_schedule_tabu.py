@@ -1,7 +1,10 @@
 """Tabu search: every move gives a schedule, small shops are solved, elite schedules differ."""
 
 import time
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise, permutations, product
 from threading import Event
 from typing import Any
 
@@ -12,6 +15,7 @@ from rhumbline import improvers
 from rhumbline.external import cpsat
 from rhumbline.kernels.numba.local_search import schedule_tabu as tabu_kernel
 from rhumbline.local_search import schedule_tabu, threads
+from rhumbline.local_search.schedule_population import EliteSchedule
 from rhumbline.problems.jssp import JSSPInstance, Schedule
 from rhumbline.problems.jssp import jssp_from_arrays as shop
 
@@ -58,7 +62,7 @@ def test_every_move_leaves_a_schedule(seed: int, shortest: int) -> None:
     least = walk.makespan
     for _ in range(100):
         going = walk.run_moves(1)
-        now = make_schedule(instance, walk.times[0][:-1])
+        now = make_schedule(instance, walk.current_starts)
         now.check(instance)
         least = min(least, now.cost(instance))
         best = make_schedule(instance, walk.starts)
@@ -68,13 +72,13 @@ def test_every_move_leaves_a_schedule(seed: int, shortest: int) -> None:
             break
 
 
-def test_heads_and_tails() -> None:
+def test_ends_and_rests() -> None:
     """Worked by hand: two jobs on two machines, the first job first on both."""
     instance = shop([[3, 2], [2, 4]], [[0, 1], [1, 0]])
     walk = start_walk(instance)
     walk.run_moves(0)
-    assert walk.times[0].tolist() == [0, 3, 5, 7, 0]
-    assert walk.times[1].tolist() == [8, 6, 4, 0, 0]
+    assert walk.times[0].tolist() == [3, 5, 7, 11, 0]
+    assert walk.times[1].tolist() == [11, 8, 6, 4, 0]
     assert walk.makespan == 11
 
 
@@ -118,59 +122,66 @@ def trace(instance: JSSPInstance, seed: int) -> list[list[int]]:
     walk, passed = start_walk(instance, np.array([seed], np.uint64)), list[list[int]]()
     for _ in range(200):
         assert walk.run_moves(1)
-        passed.append(walk.times[0].tolist())
+        passed.append(walk.current_starts.tolist())
     return passed
 
 
-def test_all_moves_of_a_block() -> None:
-    """With everything forbidden any move is made: operations to the ends, and ends anywhere."""
-    instance = shop([[1], [2], [3], [4], [5]], [[0]] * 5)
-    found = set[tuple[int, ...]]()
-    for seed in range(1, 400):
-        walk = start_walk(instance, np.array([seed * 2**40], np.uint64))
-        walk.run_moves(0)
-        walk.until[:], walk.state[tabu_kernel.BEST_MAKESPAN] = 2**60, 0
-        assert walk.run_moves(1)
-        found.add(tuple(np.argsort(walk.times[0][:-1]).tolist()))
-    block, wanted = list(range(5)), set[tuple[int, ...]]()
+def block_orders(size: int, is_first: bool, is_last: bool) -> list[tuple[int, ...]]:
+    """Return the orders that the kernel's moves make of a block of operations 0, 1, 2, ..."""
+    sources, targets = np.zeros((2, 4 * size), np.int64)
+    count = tabu_kernel.list_block_moves.py_func(
+        0, size - 1, is_first, is_last, sources, targets, 0
+    )
+    orders = []
+    for source, target in zip(sources[:count], targets[:count], strict=True):
+        order = list(range(size))
+        order.insert(target, order.pop(source))
+        orders.append(tuple(order))
+    return orders
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("size", range(2, 7))
+def test_all_moves_of_a_block(size: int, is_first: bool, is_last: bool) -> None:
+    """Operations go to the ends, and ends anywhere; each move is listed once.
+
+    The first block of a path must get another last operation, the last block another first one.
+    """
+    block, wanted = list(range(size)), set[tuple[int, ...]]()
     for one in block:
         rest = block[:one] + block[one + 1 :]
         wanted |= {(one, *rest), (*rest, one)}
-        wanted |= {(*block[1 : one + 1], 0, *block[one + 1 :]), (*block[:one], 4, *block[one:-1])}
-    assert found == wanted - {tuple(block)}
-
-
-@pytest.mark.parametrize("size", range(2, 7))
-def test_no_move_comes_twice(size: int) -> None:
-    """Of all kinds at all places of a block, the moves that are not left out differ."""
-    made = []
-    for one in range(size):
-        for kind in range(4):
-            source, target = tabu_kernel.block_move.py_func(kind, one, 0, size - 1)
-            if source != target and not tabu_kernel.is_duplicate.py_func(kind, one, 0, size - 1):
-                order = list(range(size))
-                order.insert(target, order.pop(source))
-                made.append(tuple(order))
+        wanted |= {(*block[1 : one + 1], 0, *block[one + 1 :])}
+        wanted |= {(*block[:one], size - 1, *block[one:-1])}
+    wanted -= {tuple(block)}
+    if is_first:
+        wanted = {order for order in wanted if order[-1] != size - 1}
+    if is_last:
+        wanted = {order for order in wanted if order[0] != 0}
+    if is_first and is_last:  # one block from beginning to end: no schedule is shorter
+        wanted = set()
+    made = block_orders(size, is_first, is_last)
     assert len(made) == len(set(made))
+    assert set(made) == wanted
 
 
 @pytest.mark.parametrize("forward", [True, False])
 def test_a_ban_is_for_the_reversal(forward: bool) -> None:
     """Operation 0 has passed 1 and 2, or they have passed it: only the reversal is forbidden."""
     until, slot = np.zeros((4, 4), np.int64), np.arange(4)
-    now, back = (
-        (np.array([1, 2, 0]), np.array([0, 1, 2]))
-        if forward
-        else (np.array([0, 1, 2]), np.array([1, 2, 0]))
-    )
-    tabu_kernel.make_tabu.py_func(until, slot, now, 3, forward, 20)
+    path, back = np.array([0, 1, 2]), np.array([1, 2, 0])
+    if not forward:
+        path, back = back, path
+    move, reversal = ((0, 2), (2, 0)) if forward else ((2, 0), (0, 2))
+    tabu_kernel.make_tabu.py_func(until, slot, path, *move, 20)
     cells = {(0, 1), (0, 2)} if forward else {(1, 0), (2, 0)}
     assert {tuple(cell) for cell in np.argwhere(until).tolist()} == cells
     forbidden = tabu_kernel.is_tabu.py_func
-    assert forbidden(until, slot, back, 3, not forward, 19)
-    assert not forbidden(until, slot, back, 3, not forward, 20)
-    assert not forbidden(until, slot, now, 3, forward, 19)
-    assert not forbidden(until, slot, np.array([3, 1]), 2, not forward, 19)
+    assert forbidden(until, slot, back, *reversal, 19)
+    assert not forbidden(until, slot, back, *reversal, 20)
+    assert not forbidden(until, slot, path, *move, 19)
+    assert not forbidden(until, slot, np.array([3, 1]), 0, 1, 19)
 
 
 def test_what_beats_the_best_is_never_forbidden() -> None:
@@ -179,7 +190,7 @@ def test_what_beats_the_best_is_never_forbidden() -> None:
     instance = shop(rng.integers(1, 30, (6, 5)), rng.random((6, 5)).argsort(1))
     for seed in range(1, 20):
         free, bound = (start_walk(instance, np.array([seed * 2**40], np.uint64)) for _ in range(2))
-        bound.until[:] = 2**60
+        bound.until[:] = 2**30
         assert free.run_moves(1)
         assert bound.run_moves(1)
         assert free.makespan == bound.makespan
@@ -187,9 +198,9 @@ def test_what_beats_the_best_is_never_forbidden() -> None:
 
 
 def test_critical_paths_are_taken_at_random() -> None:
-    """After the first operation, job and machine are equally critical; only one has a move."""
-    instance = shop([[3, 3], [3]], [[0, 1], [0]])
-    start = np.array([0, 3, 3])
+    """After two operations, job and machine are equally critical; only one has a move."""
+    instance = shop([[1, 3, 3], [3]], [[2, 0, 1], [0]])
+    start = np.array([0, 1, 4, 4])
     walks = [
         schedule_tabu.TabuWalk(
             schedule_tabu.ShopTables(instance), start, np.array([seed * 2**40], np.uint64)
@@ -211,6 +222,19 @@ def test_a_ban_grows_with_the_jobs_of_a_machine() -> None:
     ]
 
 
+def make_rounds(search: schedule_tabu.TabuSearch, count: int) -> None:
+    """Run rounds without a clock, from the worst sensible schedule, until a bound is met."""
+    search.end = float("inf")
+    noise = threads.generator_state(search.seed)
+    given = deque([np.concatenate(sequential_schedule(search.instance).starts)])
+    for _ in range(count):
+        points = search.next_starts(given)
+        if not points:
+            break
+        schedule = search.run_round(points, noise)
+        search.population.add(schedule, schedule_tabu.TUNING.first_distance)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_small_shops_are_solved(seed: int) -> None:
     """Schedules are as short as CP-SAT proves, from the worst one, also with zero durations."""
@@ -218,63 +242,197 @@ def test_small_shops_are_solved(seed: int) -> None:
     best, bound = cpsat.solve_with_bound(instance, 20.0)
     assert best.cost(instance) == bound
     reported: list[Schedule] = []
-    rounds = schedule_tabu.TabuSearch(instance, seed, Event(), reported.append)
-    rounds.end, noise = float("inf"), threads.generator_state(seed)
-    rounds.add_to_elite(
-        rounds.run_round(np.concatenate(sequential_schedule(instance).starts), noise)
-    )
-    for _ in range(20):
-        rounds.add_to_elite(rounds.run_round(rounds.times_between(), noise))
+    search = schedule_tabu.TabuSearch(instance, seed, Event(), reported.append)
+    make_rounds(search, 20)
     reported[-1].check(instance)
-    assert reported[-1].cost(instance) == rounds.shortest == bound
+    assert reported[-1].cost(instance) == search.shortest == bound
 
 
-def elite_schedule(makespan: int, following: list[int]) -> schedule_tabu.EliteSchedule:
-    return schedule_tabu.EliteSchedule(makespan, np.array(following), np.array(following))
+def longest_path(instance: JSSPInstance, orders: Sequence[Sequence[tuple[int, int]]]) -> int | None:
+    """Return the makespan of machine orders of (job, step) by repeated relaxation.
+
+    None if they contain a cycle.
+    """
+    ends = {(job, step): 0 for job, step, _, _ in instance.operations}
+    pairs = [pair for order in orders for pair in pairwise(order)]
+    pairs += [((job, step - 1), (job, step)) for job, step in ends if step]
+    for _ in range(len(ends) + 1):
+        earlier = ends.copy()
+        for job, step, _, duration in instance.operations:
+            begin = max((ends[a] for a, b in pairs if b == (job, step)), default=0)
+            ends[job, step] = begin + duration
+        if ends == earlier:
+            return max(ends.values())
+    return None if any(duration for *_, duration in instance.operations) else 0
 
 
-def test_elite_schedules_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of similar schedules the shorter one stays; of different ones the shortest stay."""
-    tuning = replace(schedule_tabu.TUNING, elite_schedules=2)
+@pytest.mark.parametrize("seed", range(6))
+def test_optimum_of_tiny_shops(seed: int) -> None:
+    """Three jobs on three machines: the best of all combinations of machine orders is found."""
+    rng = np.random.default_rng(seed)
+    durations = rng.integers(seed % 2, 10, (3, 3))
+    instance = shop(durations, rng.random((3, 3)).argsort(1))
+    rows = [list[tuple[int, int]]() for _ in range(3)]
+    for job, step, machine, _ in instance.operations:
+        rows[machine].append((job, step))
+    makespans = (longest_path(instance, orders) for orders in product(*map(permutations, rows)))
+    best = min(makespan for makespan in makespans if makespan is not None)
+    search = schedule_tabu.TabuSearch(instance, seed, Event(), lambda _: None)
+    make_rounds(search, 5)
+    assert search.shortest == best
+
+
+def test_ten_thousand_moves() -> None:
+    """Times that are updated move after move equal those of a simple recomputation."""
+    rng = np.random.default_rng(7)
+    for shortest in (0, 1):
+        durations = rng.integers(shortest, 50, (12, 8))
+        instance = shop(durations, rng.random((12, 8)).argsort(1))
+        walk = start_walk(instance)
+        for _ in range(10):
+            walk.run_moves(500)
+            rows = machine_rows(instance, walk.current_starts)
+            assert longest_path(instance, rows) == walk.times[1].max() == walk.times[0].max()
+
+
+def machine_rows(instance: JSSPInstance, starts: np.ndarray) -> list[list[tuple[int, int]]]:
+    """Return (job, step) of the operations of each machine in order of their times."""
+    rows: list[list[Any]] = [[] for _ in range(instance.machine_count)]
+    for start, (job, step, machine, duration) in zip(starts, instance.operations, strict=True):
+        rows[machine].append((start, start + duration, job, step))
+    return [[(job, step) for _, _, job, step in sorted(row)] for row in rows]
+
+
+@pytest.mark.parametrize("shortest", [0, 1])
+@pytest.mark.parametrize("seed", range(10))
+def test_moves_make_no_cycle(seed: int, shortest: int) -> None:
+    """Every move that passes the test of safety leaves orders without a cycle.
+
+    The estimate of a swap of neighbours is a lower bound on the makespan.
+    """
+    rng = np.random.default_rng(seed)
+    instance = uneven_shop(seed, shortest)
+    walk = start_walk(instance)
+    for _ in range(6):
+        walk.run_moves(int(rng.integers(1, 8)))
+        rows = machine_rows(instance, walk.current_starts)
+        makespan = longest_path(instance, rows)
+        assert makespan == walk.times[1].max()
+        for row in rows:
+            for low, high in critical_blocks(instance, walk, row):
+                check_block(instance, walk, rows, row, low, high)
+
+
+def operation_numbers(instance: JSSPInstance) -> dict[tuple[int, int], int]:
+    """Return the number of each operation (job, step)."""
+    return {(job, step): k for k, (job, step, _, _) in enumerate(instance.operations)}
+
+
+def critical_blocks(
+    instance: JSSPInstance, walk: schedule_tabu.TabuWalk, row: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return first and last place of all runs of critical operations without gaps in an order."""
+    number = operation_numbers(instance)
+    end, rest = walk.times
+    makespan = rest.max()
+    blocks = []
+    for low in range(len(row)):
+        high = low
+        while high < len(row) and is_critical(number[row[high]], walk, makespan):
+            if high > low:
+                blocks.append((low, high))
+            here = number[row[high]]
+            high += 1
+            if high < len(row) and makespan - rest[number[row[high]]] != end[here]:
+                break
+    return blocks
+
+
+def is_critical(o: int, walk: schedule_tabu.TabuWalk, makespan: int) -> bool:
+    """Return whether a longest path leads through an operation."""
+    return walk.times[0][o] + walk.times[1][o] - walk.shop.tables[0][o] == makespan
+
+
+def check_block(
+    instance: JSSPInstance,
+    walk: schedule_tabu.TabuWalk,
+    rows: list[list[tuple[int, int]]],
+    row: list[tuple[int, int]],
+    low: int,
+    high: int,
+) -> None:
+    """Make the moves of one operation over the others of a block, and look for cycles."""
+    number = operation_numbers(instance)
+    for source, target in ((low, high), (high, low)):
+        o, goal = number[row[source]], number[row[target]]
+        forward = source < target
+        if not tabu_kernel.is_safe.py_func(o, goal, forward, walk.shop.tables, walk.times):
+            continue
+        order = row.copy()
+        order.insert(target, order.pop(source))
+        changed = [order if other is row else other for other in rows]
+        made = longest_path(instance, changed)
+        assert made is not None
+        if high == low + 1:
+            assert swap_estimate(walk, o, goal, forward) <= made
+
+
+def swap_estimate(walk: schedule_tabu.TabuWalk, o: int, goal: int, forward: bool) -> int:
+    """Return the estimate of moving an operation over its neighbour on the machine."""
+    duration, before, behind = walk.shop.tables
+    previous, following = walk.links
+    end, rest = walk.times
+    path = [o, goal] if forward else [goal, o]
+    data = [duration[path], end[before[path]], rest[behind[path]], np.zeros(2, np.int64)]
+    earliest, latest = end[previous[path[0]]], rest[following[path[1]]]
+    if forward:
+        return tabu_kernel.estimate_forward.py_func(data, 0, 1, earliest, latest, 10**9)
+    return tabu_kernel.estimate_backward.py_func(data, 1, 0, earliest, latest, 10**9)
+
+
+def test_estimates_by_hand() -> None:
+    """Operations of 3, 2 and 4 on one machine, begun at 5, with 7 behind them.
+
+    Moving the first to the end: 2 begins at 6 when its job allows, 4 at 8, 3 at 12; 7 follow.
+    Moving the last to the front: 4 begins at 5, 3 at 9, 2 at 12; at the end 7 follow, or 9 of the
+    job of 2.
+    """
+    span, ready = np.array([3, 2, 4]), np.array([0, 6, 0])
+    data = (span, ready, np.array([0, 9, 0]), np.zeros(3, np.int64))
+    assert tabu_kernel.estimate_forward.py_func(data, 0, 2, 5, 7, 99) == 12 + 3 + 7
+    assert tabu_kernel.estimate_backward.py_func(data, 2, 0, 5, 7, 99) == 12 + 2 + 9
+
+
+def test_rounds_repeat_under_a_seed() -> None:
+    """Equal seeds give equal populations, another one does not."""
+    rng = np.random.default_rng(3)
+    instance = shop(rng.integers(1, 30, (8, 6)), rng.random((8, 6)).argsort(1))
+    made = []
+    for seed in (5, 5, 6):
+        search = schedule_tabu.TabuSearch(instance, seed, Event(), lambda _: None)
+        make_rounds(search, 4)
+        made.append([member.starts.tolist() for member in search.population.members])
+    assert made[0] == made[1] != made[2]
+
+
+def test_points_between_two_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The times are weighted means of those of two members; one member alone is not enough."""
+    tuning = replace(schedule_tabu.TUNING, path_points=3)
     monkeypatch.setattr(schedule_tabu, "TUNING", tuning)
-    rounds = schedule_tabu.TabuSearch(uneven_shop(0, 1), 0, Event(), lambda _: None)
-    long, short, other, worse = (
-        elite_schedule(9, [0] * 10),
-        elite_schedule(8, [0] * 9 + [1]),
-        elite_schedule(7, [1] * 10),
-        elite_schedule(10, [2] * 10),
-    )
-    states: list[Any] = []
-    for found in (long, short, long, other, worse):
-        rounds.add_to_elite(found)
-        states.append(([one.makespan for one in rounds.elite], rounds.idle_rounds))
-    assert states == [([9], 0), ([8], 0), ([8], 1), ([7, 8], 0), ([7, 8], 1)]
-    rounds.add_to_elite(elite_schedule(8, [3] * 10))
-    assert ([one.following[0] for one in rounds.elite], rounds.idle_rounds) == (
-        [1, 3],
-        0,
-    )  # the newest of equals
-    for _ in range(schedule_tabu.TUNING.idle_rounds):
-        rounds.add_to_elite(worse)
-    assert rounds.idle_rounds == schedule_tabu.TUNING.idle_rounds
-    rounds.add_to_elite(worse)  # that was the round that began farther away
-    assert rounds.idle_rounds == 0
-
-
-def test_from_farther_away() -> None:
-    """Two schedules are mixed; one alone, or two after idle rounds, are mixed with random times."""
-    rounds = schedule_tabu.TabuSearch(uneven_shop(1, 1), 0, Event(), lambda _: None)
-    size = rounds.shop.size
-    one, two = (schedule_tabu.EliteSchedule(9, np.full(size, x), np.full(size, x)) for x in (0, 1))
-    rounds.elite = [one, two]
+    search = schedule_tabu.TabuSearch(uneven_shop(1, 1), 0, Event(), lambda _: None)
+    search.end = float("inf")
+    size = search.shop.size
+    one, two = (EliteSchedule(9, np.full(size, x), np.full(size, x)) for x in (0, 1))
+    search.population.members = [one, two]
     for _ in range(20):
-        mixed = rounds.times_between()
-        assert np.ptp(mixed) == 0
-        assert 0.3 <= mixed[0] <= 0.7
-    rounds.idle_rounds = schedule_tabu.TUNING.idle_rounds
-    assert np.ptp(rounds.times_between()) > 0
-    rounds.elite, rounds.idle_rounds = [one], 0
-    assert np.ptp(rounds.times_between()) > 0
+        points = search.times_between()
+        assert len(points) == 3
+        for times in points:
+            assert np.ptp(times) == 0
+            assert 0.3 <= times[0] <= 0.7
+    search.population.members = [one]
+    (times,) = search.next_starts(deque())
+    assert np.ptp(times) > 0
 
 
 @pytest.mark.parametrize(("seconds", "stopped"), [(0.0, False), (600.0, True)])
@@ -296,22 +454,25 @@ def test_it_stops_on_request(
     )
     rounds.run([sequential_schedule(instance)] * 3, seconds)
     assert calls == [10]
-    assert reported[-1].cost(instance) == rounds.elite[0].makespan
+    assert reported[-1].cost(instance) == rounds.population.members[0].makespan
 
 
 def test_rounds_begin_with_each_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only afterwards they begin between two schedules."""
+    tuning = replace(schedule_tabu.TUNING, population=2, path_points=1)
+    monkeypatch.setattr(schedule_tabu, "TUNING", tuning)
     instance, event = uneven_shop(3, 1), Event()
     rounds, begun_with = (
         schedule_tabu.TabuSearch(instance, 0, event, lambda _: None),
         list[list[float]](),
     )
 
-    def run_round(start: np.ndarray, random: np.ndarray) -> schedule_tabu.EliteSchedule:
+    def run_round(starts: list[np.ndarray], random: np.ndarray) -> EliteSchedule:
+        (start,) = starts
         begun_with.append(start.tolist())
         if len(begun_with) == 3:
             event.set()
-        return schedule_tabu.EliteSchedule(9, start, start)
+        return EliteSchedule(9, start, start)
 
     monkeypatch.setattr(rounds, "run_round", run_round)
     one = sequential_schedule(instance)

@@ -14,6 +14,7 @@ import torch
 from rhumbline import improvers
 from rhumbline.kernels.numba.local_search import launch as local_moves
 from rhumbline.local_search import route_ruin_recreate, schedule_tabu, threads, tour_ils
+from rhumbline.local_search.schedule_population import EliteSchedule
 from rhumbline.problems.cvrp import Routes
 from rhumbline.problems.cvrp import cvrp_from_arrays as cvrp
 from rhumbline.problems.jssp import Schedule
@@ -226,32 +227,32 @@ def test_tabu_on_each_thread(workers: int, plans: int, monkeypatch: pytest.Monke
     ]
     first, numbers = max(workers, plans), count(1)
 
-    def run_round(start: np.ndarray, random: np.ndarray) -> schedule_tabu.EliteSchedule:
+    def run_round(starts: list[np.ndarray], random: np.ndarray) -> EliteSchedule:
         number = next(numbers)
-        begun.append((int(random[0]), start))
+        begun.append((int(random[0]), starts[0]))
         if number <= workers:
             meet()
         elif number > first:
             stopped.set()
-        return schedule_tabu.EliteSchedule(100 - number, start, np.full(24, number))
+        return EliteSchedule(100 - number, starts[0], np.full(24, number))
 
-    keep = rounds.add_to_elite
+    add = rounds.population.add
     monkeypatch.setattr(rounds, "run_round", run_round)
     monkeypatch.setattr(
-        rounds,
-        "add_to_elite",
-        lambda found: keep(found) if rounds.lock.locked() else pytest.fail("at once"),
+        rounds.population,
+        "add",
+        lambda *found: add(*found) if rounds.lock.locked() else pytest.fail("at once"),
     )
     rounds.run(given, 600.0, workers)
     wanted = [np.concatenate(given[k % plans].starts).tolist() for k in range(first)]
     plain = [
         start.tolist() for _, start in begun if start.dtype == np.int64
-    ]  # times between two schedules are no integers
+    ]  # random times and those between two schedules are no integers
     assert sorted(plain) == sorted(wanted)
     assert {state for state, _ in begun} == {
         int(threads.generator_state(4, k)[0]) for k in range(workers)
     }
-    assert len(rounds.elite) == len(begun) >= first + 1
+    assert len(rounds.population.members) == len(begun) >= first + 1
 
 
 def test_schedules_of_several_walkers() -> None:
@@ -261,7 +262,7 @@ def test_schedules_of_several_walkers() -> None:
     rounds.run([in_turn(SHOP)], 0.3, 3)
     lengths = [plan.cost(SHOP) for plan in reported]
     assert lengths == sorted(set(lengths), reverse=True)
-    assert lengths[-1] == rounds.shortest == rounds.elite[0].makespan
+    assert lengths[-1] == rounds.shortest == rounds.population.members[0].makespan
     reported[-1].check(SHOP)
 
 

@@ -54,7 +54,11 @@ def compile_kernel(name: str) -> Callable[..., Any]:
     module: Any = import_module(f"rhumbline.kernels.numba.{place}")
     signature = getattr(module, signature_name)
     source = getattr(module, function)
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    options: dict[str, Any] = {
+        "nogil": True,
+        "error_model": "numpy",
+        **getattr(module, "OPTIONS", {}),
+    }
     with global_compiler_lock:
         try:
             return njit(signature, cache=True, **options)(source)

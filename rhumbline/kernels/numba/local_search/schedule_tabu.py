@@ -2,35 +2,51 @@
 
 A schedule is the order of the operations on each machine, stored as links: the machine predecessor
 (`previous`) and successor (`following`) of each operation. `before` and `behind` are its
-predecessor and successor in its job. Every operation starts as early as these allow. A move takes
-an operation of a critical block to the block's ends, or one of its ends into the block (N7 of Zhang
-et al. 2007). Its makespan is estimated from the heads and tails of the operations that it affects
-(Balas and Vazacopoulos 1998). The best move that is not tabu is made even if the schedule gets
-longer; its reversal is tabu for a while. Moves that might contradict the order of a job are left
-out, by a condition that also holds for durations of 0 and for jobs that visit a machine twice.
+predecessor and successor in its job. Every operation starts as early as these allow: `end` is the
+earliest end, and `rest` the longest path from the start of the operation to the end of the
+schedule. So an operation is critical if `end + rest - duration` is the makespan.
+
+A move takes an operation of a critical block to the block's ends, or one of its ends into the block
+(N7 of Zhang et al. 2007). Its makespan is estimated from the ends and rests of the operations that
+it affects (Balas and Vazacopoulos 1998). The best move that is not tabu is made even if the
+schedule gets longer; its reversal is tabu for a while. Moves that might contradict the order of a
+job are left out, by a condition that also holds for durations of 0 and for jobs that visit a
+machine twice.
+
+A move changes a topological order of the operations between two positions only. Ends are computed
+again from the first of these on, and rests up to the last.
 
 Arrays have one entry more than there are operations: a sentinel of duration 0, the neighbour of
 operations without one.
 """
 
 import numpy as np
-from numba import types
+from numba import njit, types
 
-from rhumbline.kernels.numba.local_search.tour_moves import draw, njit_function
+from rhumbline.kernels.numba.local_search.tour_moves import draw
 
+OPTIONS = {
+    "_nrt": False
+}  # no objects to count: counting references took three quarters of the time
+njit_function = njit(
+    nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS
+)
 INFINITE_TIME, NEVER_DUE = 2**62, 2**30
 MIN_TENURE = 10  # moves; plus jobs // machines, and a random part of up to two fifths
-BEST_MAKESPAN, MOVES, IDLE_MOVES = range(3)  # indices of `state`: the last counts moves since the best makespan
+BEST_MAKESPAN, MOVES, IDLE_MOVES = range(
+    3
+)  # indices of `state`: the last counts moves since the best makespan
 
 
 @njit_function
-def set_heads(duration, before, behind, previous, following, head, due, order):
-    """Write the earliest starts to `head` and a topological order to `order`; return whether all operations are in it.
+def sort_operations(shop, links, due, order, place):
+    """Write a topological order to `order` and the position of each operation to `place`.
 
-    The sentinel is never due, and the order has room behind its last entry, so the code needs no branches that a
-    processor would mispredict.
+    Returns whether all operations are in it; if not, the orders contain a cycle. The sentinel is never due, and the
+    order has room behind its last entry, so the code needs no branches that a processor would mispredict.
     """
-    sentinel, filled, at = len(duration) - 1, 0, 0
+    (_, before, behind), (previous, following) = shop, links
+    sentinel, filled, at = len(before) - 1, 0, 0
     due[sentinel] = NEVER_DUE
     for o in range(sentinel):
         due[o] = (before[o] != sentinel) + (previous[o] != sentinel)
@@ -38,7 +54,7 @@ def set_heads(duration, before, behind, previous, following, head, due, order):
         filled += due[o] == 0
     while at < filled:
         o = order[at]
-        head[o] = max(head[before[o]] + duration[before[o]], head[previous[o]] + duration[previous[o]])
+        place[o] = at
         due[behind[o]] -= 1
         order[filled] = behind[o]
         filled += due[behind[o]] == 0
@@ -50,110 +66,153 @@ def set_heads(duration, before, behind, previous, following, head, due, order):
 
 
 @njit_function
-def measure(duration, before, behind, previous, following, head, tail, due, order):
-    """Write heads and tails; return the makespan, or -1 if the orders contain a cycle."""
-    if not set_heads(duration, before, behind, previous, following, head, due, order):
-        return -1
-    makespan = 0
-    for k in range(len(duration) - 2, -1, -1):
+def update_ends(shop, links, order, first, end):
+    """Compute the earliest ends of the operations from position `first` of the topological order on."""
+    (duration, before, _), (previous, _) = shop, links
+    for k in range(first, len(order) - 1):
         o = order[k]
-        tail[o] = max(tail[behind[o]] + duration[behind[o]], tail[following[o]] + duration[following[o]])
-        makespan = max(makespan, head[o] + duration[o] + tail[o])
+        end[o] = max(end[before[o]], end[previous[o]]) + duration[o]
+
+
+@njit_function
+def update_rests(shop, links, order, last, rest):
+    """Compute the longest paths to the end from the operations up to position `last` of the topological order."""
+    (duration, _, behind), (_, following) = shop, links
+    for k in range(last, -1, -1):
+        o = order[k]
+        rest[o] = max(rest[behind[o]], rest[following[o]]) + duration[o]
+
+
+@njit_function
+def find_makespan(before, rest):
+    """Return the longest path from the first operation of a job: one of them begins every longest path."""
+    sentinel, makespan = len(before) - 1, 0
+    for o in range(sentinel):
+        if before[o] == sentinel:
+            makespan = max(makespan, rest[o])
     return makespan
 
 
 @njit_function
-def continues_path(o, end, duration, head, tail, makespan):
-    """Return whether operation o continues a critical path whose previous operation ends at `end`."""
-    return o != len(duration) - 1 and head[o] == end and end + duration[o] + tail[o] == makespan
+def continues_path(o, time, duration, end, rest, makespan):
+    """Return whether operation o continues a critical path whose previous operation ends at `time`."""
+    return o != len(duration) - 1 and end[o] == time + duration[o] and time + rest[o] == makespan
 
 
 @njit_function
-def critical_path(duration, behind, following, head, tail, makespan, path, random):
+def critical_path(shop, links, times, makespan, path, random):
     """Write a critical path to `path`, with random choices where several exist; return its number of operations."""
+    (duration, before, behind), (_, following), (end, rest) = shop, links, times
     sentinel = len(duration) - 1
     length, seen, here = 0, 0, sentinel
     for o in range(sentinel):
-        if head[o] == 0 and duration[o] + tail[o] == makespan:
+        if before[o] == sentinel and rest[o] == makespan:
             seen += 1
-            here = o if draw(random, seen) == 0 else here
+            here = o if seen == 1 or draw(random, seen) == 0 else here
     while here != sentinel:
         path[length] = here
         length += 1
-        end, one, two = head[here] + duration[here], behind[here], following[here]
-        here = one if continues_path(one, end, duration, head, tail, makespan) else sentinel
-        if continues_path(two, end, duration, head, tail, makespan) and (here == sentinel or draw(random, 2) == 0):
+        time, one, two = end[here], behind[here], following[here]
+        here = one if continues_path(one, time, duration, end, rest, makespan) else sentinel
+        if continues_path(two, time, duration, end, rest, makespan) and (
+            here == sentinel or draw(random, 2) == 0
+        ):
             here = two
     return length
 
 
 @njit_function
-def is_safe(o, goal, forward, duration, before, behind, head, tail):
+def read_path(shop, times, path, length, path_data):
+    """Write what estimates read of the operations of a path: duration, end before and rest behind in the job."""
+    (duration, before, behind), (end, rest) = shop, times
+    span, ready, left, _ = path_data
+    for k in range(length):
+        o = path[k]
+        span[k] = duration[o]
+        ready[k] = end[before[o]]
+        left[k] = rest[behind[o]]
+
+
+@njit_function
+def is_safe(o, goal, forward, shop, times):
     """Return whether an operation can move behind (or, backward, before) another of its block without creating a cycle.
 
-    The condition is sufficient. A path from its job successor to `goal` would be longer than the tail of `goal`, unless
+    The condition is sufficient. A path from its job successor to `goal` would be longer than the rest of `goal`, unless
     the successor has duration 0.
     """
-    other, time = (behind[o], tail) if forward else (before[o], head)
+    (duration, before, behind), (end, rest) = shop, times
+    other, time = (behind[o], rest) if forward else (before[o], end)
     if other == len(duration) - 1:
         return True
-    lead = time[goal] + duration[goal] - time[other] - duration[other]
+    lead = np.int64(time[goal]) - time[other]
     return lead > 0 or (lead == 0 and duration[other] > 0 and other != goal)
 
 
 @njit_function
-def fill_segment(path, source, target, segment):
-    """Write the operations between two places of a block to `segment`, with the one at `source` moved to `target`.
+def estimate_forward(path_data, source, target, earliest, latest, limit):
+    """Estimate the makespan if the operation at place `source` of a block moves behind that at `target`.
 
-    Returns the size of the segment.
+    It is the longest path through the operations between these places: the first can begin at `earliest`, and `latest`
+    is the longest path behind the last. Ends and rests of job neighbours are taken to stay as they are, so the estimate
+    may be wrong in either direction, except for a swap of neighbours: that is exact for paths through one of the two.
+    Stops, with less than the estimate, as soon as it exceeds `limit`.
     """
-    low, way = min(source, target), 1 if source < target else -1
-    for k in range(source, target, way):
-        segment[k - low] = path[k + way]
-    segment[target - low] = path[source]
-    return abs(target - source) + 1
-
-
-@njit_function
-def estimate_makespan(duration, before, behind, head, tail, segment, size, earliest, latest, trial):
-    """Estimate the makespan if `segment` begins after `earliest` and is followed by the tail `latest`.
-
-    It is the longest path through the segment. Heads and tails of job neighbours are taken to stay as they are, so the
-    estimate may be wrong in either direction.
-    """
-    longest, end, rest = 0, earliest, latest
-    for k in range(size):
-        o = segment[k]
-        trial[k] = max(end, head[before[o]] + duration[before[o]])
-        end = trial[k] + duration[o]
-    for k in range(size - 1, -1, -1):
-        o = segment[k]
-        rest = max(rest, tail[behind[o]] + duration[behind[o]]) + duration[o]
-        longest = max(longest, trial[k] + rest)
+    span, ready, left, trial = path_data
+    time = earliest
+    for k in range(source + 1, target + 1):
+        trial[k] = max(time, ready[k])
+        time = trial[k] + span[k]
+    way = max(latest, left[source]) + span[source]
+    longest = max(time, ready[source]) + way
+    k = target
+    while k > source and longest <= limit:
+        way = max(way, left[k]) + span[k]
+        longest = max(longest, trial[k] + way)
+        k -= 1
     return longest
 
 
 @njit_function
-def is_tabu(until, slot, segment, size, forward, now):
-    """Return whether a move brings back an order of two operations that is still tabu."""
-    moved = segment[size - 1] if forward else segment[0]
-    for k in range(size - 1):
-        if forward and until[segment[k], slot[moved]] > now:
-            return True
-        if not forward and until[moved, slot[segment[k + 1]]] > now:
-            return True
-    return False
+def estimate_backward(path_data, source, target, earliest, latest, limit):
+    """Estimate the makespan if the operation at place `source` of a block moves before that at `target`.
+
+    See `estimate_forward`, of which this is the mirror image.
+    """
+    span, ready, left, trial = path_data
+    way = latest
+    for k in range(source - 1, target - 1, -1):
+        trial[k] = max(way, left[k]) + span[k]
+        way = trial[k]
+    time = max(earliest, ready[source]) + span[source]
+    longest = time + max(way, left[source])
+    k = target
+    while k < source and longest <= limit:
+        time = max(time, ready[k])
+        longest = max(longest, time + trial[k])
+        time += span[k]
+        k += 1
+    return longest
 
 
 @njit_function
-def make_tabu(until, slot, segment, size, forward, end):
-    """Make the orders that a move has reversed tabu until the move number `end`."""
-    moved = segment[size - 1] if forward else segment[0]
-    for k in range(size - 1):
-        if forward:
-            until[moved, slot[segment[k]]] = end
-        else:
-            until[segment[k + 1], slot[moved]] = end
+def is_tabu(until, slot, path, source, target, now):
+    """Return whether a move brings back an order of two operations that is still tabu."""
+    moved, found = path[source], False
+    for k in range(source + 1, target + 1):
+        found |= until[path[k], slot[moved]] > now
+    for k in range(target, source):
+        found |= until[moved, slot[path[k]]] > now
+    return found
+
+
+@njit_function
+def make_tabu(until, slot, path, source, target, end):
+    """Make the orders that a move reverses tabu until the move number `end`."""
+    moved = path[source]
+    for k in range(source + 1, target + 1):
+        until[moved, slot[path[k]]] = end
+    for k in range(target, source):
+        until[path[k], slot[moved]] = end
 
 
 @njit_function
@@ -166,112 +225,224 @@ def block_end(path, length, following, start):
 
 
 @njit_function
-def block_move(kind, one, start, stop):
-    """Return source and target of move `kind` at a place of a block: to its end, to its begin, or from these to it."""
-    if kind == 0:
-        return one, stop
-    if kind == 1:
-        return one, start
-    return (start, one) if kind == 2 else (stop, one)
+def list_block_moves(start, stop, is_first, is_last, sources, targets, count):
+    """Append the moves of the block from place `start` to `stop` of a path; return the new number of moves.
+
+    The first operation goes behind each other one and each other one before it; the same for the last operation. In
+    the first block only moves that change its last operation can shorten the path, and in the last block only those
+    that change its first.
+    """
+    for k in range(start + 1, stop + 1 if not is_first else 0):
+        sources[count], targets[count] = start, k
+        count += 1
+        sources[count], targets[count] = k, start
+        count += k > start + 1  # a swap of neighbours is one move
+    for k in range(start if is_first else start + 1, stop if not is_last else 0):
+        sources[count], targets[count] = k, stop
+        count += 1
+        sources[count], targets[count] = stop, k
+        count += k < stop - 1
+    return count
 
 
 @njit_function
-def is_duplicate(kind, one, start, stop):
-    """Return whether another kind or place gives the same move: at the ends of a block, or a swap of neighbours."""
-    if kind < 2:
-        return kind == 1 and one == start + 1  # the same as kind 0 of the first place
-    return not start < one < stop or (kind == 3 and one == stop - 1)
+def list_moves(path, length, following, sources, targets):
+    """Write source and target place of all moves within the blocks of a critical path; return their number."""
+    count, start = 0, 0
+    while start < length:
+        stop = block_end(path, length, following, start)
+        if stop > start:
+            count = list_block_moves(
+                start, stop, start == 0, stop == length - 1, sources, targets, count
+            )
+        start = stop + 1
+    return count
 
 
 @njit_function
-def choose_move(shop, links, times, until, slot, path, length, segment, trial, random, state, move):
-    """Write the source and the target of the chosen move to `move`; -1 if there is none.
+def choose_move(shop, links, times, tabu, path, path_data, sources, targets, count, random, state):
+    """Return the index of the chosen one of `count` moves; -1 if there is none.
 
     It is the move with the least estimate among those that are not tabu or would beat the best makespan; else a random
     one.
     """
-    (duration, before, behind), (previous, following), (head, tail) = shop, links, times
-    least, ties, seen, start = INFINITE_TIME, 0, 0, 0
-    move[:] = -1
-    while start < length:
-        stop = block_end(path, length, following, start)
-        for one in range(start, stop + 1):
-            for kind in range(4):
-                source, target = block_move(kind, one, start, stop)
-                if source == target or is_duplicate(kind, one, start, stop):
-                    continue
-                forward, low, high = source < target, min(source, target), max(source, target)
-                if not is_safe(path[source], path[target], forward, duration, before, behind, head, tail):
-                    continue
-                seen += 1
-                if least == INFINITE_TIME and draw(random, seen) == 0:
-                    move[0], move[1] = source, target
-                size = fill_segment(path, source, target, segment)
-                ahead, last = previous[path[low]], following[path[high]]
-                earliest, latest = head[ahead] + duration[ahead], tail[last] + duration[last]
-                value = estimate_makespan(duration, before, behind, head, tail, segment, size, earliest, latest, trial)
-                if value > least:
-                    continue
-                if value >= state[BEST_MAKESPAN] and is_tabu(until, slot, segment, size, forward, state[MOVES]):
-                    continue
-                ties = ties + 1 if value == least else 1
-                if draw(random, ties) == 0:
-                    move[0], move[1] = source, target
-                least = value
-        start = stop + 1
+    (previous, following), (end, rest), (until, slot) = links, times, tabu
+    chosen, least, ties, seen = -1, INFINITE_TIME, 0, 0
+    for m in range(count):
+        source, target = sources[m], targets[m]
+        forward = source < target
+        if not is_safe(path[source], path[target], forward, shop, times):
+            continue
+        seen += 1
+        if least == INFINITE_TIME and draw(random, seen) == 0:
+            chosen = m
+        if forward:
+            earliest, latest = end[previous[path[source]]], rest[following[path[target]]]
+            value = estimate_forward(path_data, source, target, earliest, latest, least)
+        else:
+            earliest, latest = end[previous[path[target]]], rest[following[path[source]]]
+            value = estimate_backward(path_data, source, target, earliest, latest, least)
+        if value > least:
+            continue
+        if value >= state[BEST_MAKESPAN] and is_tabu(
+            until, slot, path, source, target, state[MOVES]
+        ):
+            continue
+        ties = ties + 1 if value == least else 1
+        if ties == 1 or draw(random, ties) == 0:
+            chosen = m
+        least = value
+    return chosen
 
 
 @njit_function
-def make_move(previous, following, path, source, target, segment, size):
-    """Put a segment into its new order on the machine."""
-    low, high = min(source, target), max(source, target)
-    ahead, last = previous[path[low]], following[path[high]]
-    for k in range(size):
-        o = segment[k]
-        previous[o], following[ahead] = ahead, o  # the sentinel's successor is never read
-        ahead = o
-    following[ahead], previous[last] = last, ahead
+def relink(links, o, ahead, last):
+    """Take an operation from its place on the machine and put it between two that follow each other then."""
+    previous, following = links
+    following[previous[o]] = following[o]  # the links of the sentinel are never read
+    previous[following[o]] = previous[o]
+    previous[o], following[ahead] = ahead, o
+    following[o], previous[last] = last, o
 
 
-def search_shop(shop, links, times, scratch, until, slot, best, random, state, tenure, most):
+@njit_function
+def reorder_forward(shop, links, order, place, scratch, o, goal):
+    """Correct the topological order after operation o has moved behind `goal`.
+
+    It and all that must follow it go behind the others, from its position to that of `goal`. Returns whether that was
+    possible.
+    """
+    (_, before, _), (previous, _), (marked, room) = shop, links, scratch
+    low, high = place[o], place[goal]
+    kept, moved = low, 0
+    for k in range(low, high + 1):
+        x = order[k]
+        mark = (x == o) | marked[before[x]] | marked[previous[x]]
+        marked[x] = mark
+        room[moved] = x
+        order[kept] = x
+        place[x] = kept
+        moved += mark
+        kept += 1 - mark
+    is_possible = marked[goal] == 0
+    for k in range(moved):
+        x = room[k]
+        order[kept + k] = x
+        place[x] = kept + k
+        marked[x] = 0
+    return is_possible
+
+
+@njit_function
+def reorder_backward(shop, links, order, place, scratch, o, goal):
+    """Correct the topological order after operation o has moved before `goal`; see `reorder_forward`."""
+    (_, _, behind), (_, following), (marked, room) = shop, links, scratch
+    low, high = place[goal], place[o]
+    kept, moved = high, 0
+    for k in range(high, low - 1, -1):
+        x = order[k]
+        mark = (x == o) | marked[behind[x]] | marked[following[x]]
+        marked[x] = mark
+        room[moved] = x
+        order[kept] = x
+        place[x] = kept
+        moved += mark
+        kept -= 1 - mark
+    is_possible = marked[goal] == 0
+    for k in range(moved):
+        x = room[k]
+        order[kept - k] = x
+        place[x] = kept - k
+        marked[x] = 0
+    return is_possible
+
+
+@njit_function
+def make_move(shop, links, times, order, place, scratch, o, goal, forward):
+    """Move an operation behind (or, backward, before) another; return whether the orders remain without a cycle.
+
+    Links, topological order, ends and rests are then those of the new schedule.
+    """
+    (previous, following), (end, rest) = links, times
+    if forward:
+        first, last = place[o], place[goal]
+        relink(links, o, goal, following[goal])
+        is_possible = reorder_forward(shop, links, order, place, scratch, o, goal)
+    else:
+        first, last = place[goal], place[o]
+        relink(links, o, previous[goal], goal)
+        is_possible = reorder_backward(shop, links, order, place, scratch, o, goal)
+    update_ends(shop, links, order, first, end)
+    update_rests(shop, links, order, last, rest)
+    return is_possible
+
+
+def search_shop(
+    shop, links, times, scratch, path_data, tabu, best, random, state, moves, tenure, most
+):
     """Make up to `most` tabu moves from the current orders.
 
     Returns the number of moves made, which is smaller if no move is left, or -1 if the orders contain a cycle. `shop`
-    are durations and job neighbours; `links` the machine neighbours; `times` heads and tails. Until move `until[a, s]`
-    operation a must not go before the operation with slot s on its machine. `best` gets the starts of the best schedule
-    so far, `state` its makespan. `tenure` is the least number of moves for which an order is tabu.
+    are durations and job neighbours; `links` the machine neighbours; `times` ends and rests. `tabu` are the moves
+    `until` which orders are tabu and the slots of the operations: until move `until[a, s]` operation a must not go
+    before the operation with slot s on its machine. `best` gets the ends of the best schedule so far, `state` its
+    makespan. `tenure` is the least number of moves for which an order is tabu.
     """
-    (duration, before, behind), (previous, following), (head, tail) = shop, links, times
-    due, order, path, segment, trial = scratch
-    move = np.empty(2, np.int64)
-    makespan = measure(duration, before, behind, previous, following, head, tail, due, order)
-    for made in range(most):
-        if makespan < 0:
-            return -1
+    (duration, before, _), (_, following), (end, rest), (until, slot) = shop, links, times, tabu
+    sources, targets = moves
+    order, place, path, marked, room = scratch
+    if not sort_operations(shop, links, marked, order, place):
+        return -1
+    for o in range(len(marked)):
+        marked[o] = 0
+    update_ends(shop, links, order, 0, end)
+    update_rests(shop, links, order, len(duration) - 2, rest)
+    made = 0
+    while True:
+        makespan = find_makespan(before, rest)
         if makespan < state[BEST_MAKESPAN]:
             state[BEST_MAKESPAN], state[IDLE_MOVES] = makespan, 0
-            best[:] = head
-        length = critical_path(duration, behind, following, head, tail, makespan, path, random)
-        choose_move(shop, links, times, until, slot, path, length, segment, trial, random, state, move)
-        if move[0] < 0:
+            for o in range(len(end)):
+                best[o] = end[o]
+        if made == most:
             return made
-        size = fill_segment(path, move[0], move[1], segment)
+        length = critical_path(shop, links, times, makespan, path, random)
+        read_path(shop, times, path, length, path_data)
+        count = list_moves(path, length, following, sources, targets)
+        chosen = choose_move(
+            shop, links, times, tabu, path, path_data, sources, targets, count, random, state
+        )
+        if chosen < 0:
+            return made
+        source, target = sources[chosen], targets[chosen]
+        made += 1
         state[MOVES] += 1
         state[IDLE_MOVES] += 1
-        make_tabu(until, slot, segment, size, move[0] < move[1], state[MOVES] + tenure + draw(random, 2 * tenure // 5 + 1))
-        make_move(previous, following, path, move[0], move[1], segment, size)
-        makespan = measure(duration, before, behind, previous, following, head, tail, due, order)
-    if makespan < 0:
-        return -1
-    if makespan < state[BEST_MAKESPAN]:
-        state[BEST_MAKESPAN], state[IDLE_MOVES] = makespan, 0
-        best[:] = head
-    return most
+        make_tabu(
+            until,
+            slot,
+            path,
+            source,
+            target,
+            state[MOVES] + tenure + draw(random, 2 * tenure // 5 + 1),
+        )
+        if not make_move(
+            shop,
+            links,
+            times,
+            order,
+            place,
+            (marked, room),
+            path[source],
+            path[target],
+            source < target,
+        ):
+            return -1
 
 
-INTS, LONGS = types.uint32[::1], types.int64[::1]
+INTS, TIMES, LONGS = types.uint32[::1], types.int32[::1], types.int64[::1]
 SIGNATURE = types.int64(
-    types.Tuple((LONGS, INTS, INTS)), types.UniTuple(INTS, 2), types.UniTuple(LONGS, 2),
-    types.Tuple((INTS, INTS, INTS, INTS, LONGS)), types.int64[:, ::1], INTS, LONGS, types.uint64[::1], LONGS,
-    types.int64, types.int64,
+    types.Tuple((TIMES, INTS, INTS)), types.UniTuple(INTS, 2), types.UniTuple(TIMES, 2), types.UniTuple(INTS, 5),
+    types.UniTuple(LONGS, 4), types.Tuple((types.int32[:, ::1], INTS)), TIMES, types.uint64[::1], LONGS,
+    types.UniTuple(INTS, 2), types.int64, types.int64,
 )  # fmt: skip
