@@ -114,8 +114,8 @@ def prepare_job(
     read = read_inputs(input_paths, options)
     report_omissions(read, verbosity)
     instances = read.instances
-    request = replace(request, warm_start=match_plan_files(instances, options.warm_starts))
     gate.close()  # from now on, a signal is answered with plans
+    request = replace(request, warm_start=match_plan_files(instances, options.warm_starts))
     groups = len(group_instances(instances, request.augment))
     overview = Overview(len(instances), groups, request.budget, request.total_seconds)
     listener = SearchPrinter(request, verbosity, gate, overview)
