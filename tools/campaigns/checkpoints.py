@@ -132,6 +132,8 @@ def change_header(sample: Sample, rng: random.Random) -> bytes:
     """Change up to three values of our header."""
     header = json.loads(json.dumps(sample.header))
     for _ in range(rng.randint(1, 3)):
+        if not header:  # a change before has removed all of it
+            break
         *outer, last = rng.choice(places(header))
         table = header
         for key in outer:
