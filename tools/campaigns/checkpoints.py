@@ -34,7 +34,7 @@ from rhumbline.training.loop import train
 from rhumbline.training.resume import read_state, restore_trainer
 from rhumbline.training.run_folder import STATE_PARTS, state_file
 from rhumbline.training.trainer import Trainer
-from tools.campaigns.record import CampaignResult
+from tools.campaigns.record import CampaignResult, Effort
 
 SAMPLES = Path(__file__).parents[2] / "tests" / "data" / "checkpoints"
 CPU = torch.device("cpu")
@@ -52,6 +52,7 @@ class CheckpointLimits:
 
 
 LIMITS = CheckpointLimits()
+EFFORT = Effort(min_seconds=4.0)
 CONFIG = TrainConfig(
     size=7,
     batch=4,

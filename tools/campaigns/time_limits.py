@@ -23,12 +23,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rhumbline.kernels.threads import running_threads
-from tools.campaigns.record import CampaignResult
+from tools.campaigns.record import CampaignResult, Effort
 
 ALLOWED_SHARE = 0.05
 ALLOWED_SECONDS = 0.3
 BUSY_PER_CORE = 2
 ASKED = (0.5, 1.0, 3.0, 10.0)
+EFFORT = Effort(min_seconds=45.0)
 
 # Of the folder with public instances, where there is one.
 FILES = {
