@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
+from rhumbline.kernels.threads import limit_spinning
 from tools.campaigns.record import CampaignResult, Effort
 
 
@@ -72,6 +73,7 @@ def plan_seconds(names: Sequence[str], seconds: float) -> dict[str, float]:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the named campaigns, or all, within about the given seconds."""
+    limit_spinning()  # before a campaign imports torch
     options = parse_options(words)
     print(f"seed {options.seed}", flush=True)
     shares = plan_seconds(options.names, options.seconds)

@@ -306,7 +306,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, nargs="+", default=list(ASKED))
     parser.add_argument("--busy", type=int, default=busy_default(), help="competing processes")
     parser.add_argument("--search", nargs="+", default=[None], help="default: the usual one")
-    parser.add_argument("--then", default=None)
+    parser.add_argument("--then", default="auto", help="none: only the search of the policy")
     parser.add_argument("--only", default="", help="files whose path has this text")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(arguments)
