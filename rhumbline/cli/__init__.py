@@ -4,12 +4,14 @@
 them.
 """
 
+import os
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 
 from rhumbline.cli.process import (
+    INTERRUPTED,
     exit_on_error,
     flush_stdout,
     guard_streams,
@@ -25,12 +27,20 @@ def main() -> None:
     guard_streams()
     install_signal_handlers()
     words = sys.argv[1:]
-    end_of_solve = leave_at_once() if words[:1] == ["solve"] else nullcontext()
-    with end_of_solve, exit_on_error():
+    with end_quickly(words), exit_on_error():
         try:
             run_words(words)
         finally:
             flush_stdout()
+
+
+def end_quickly(words: Sequence[str]) -> AbstractContextManager[None]:
+    """Return a context in which an orderly end of Python is left out where it does harm."""
+    if words[:1] == ["solve"]:
+        return leave_at_once(INTERRUPTED)
+    if words[:1] == ["train"] and os.environ.get("WORLD_SIZE", "1") != "1":
+        return leave_at_once(0, INTERRUPTED)
+    return nullcontext()
 
 
 def run_words(words: Sequence[str]) -> None:
