@@ -89,7 +89,7 @@ class SolveRequest:
     after: AfterSearch = field(default_factory=AfterSearch)
     total_seconds: int | float | None = None  # of all groups together
     warm_start: Sequence[Plan | None] = ()
-    reading_seconds: float = 0.0  # that are over already, of the time of the first group
+    reading_seconds: float = 0.0  # that are over already: of the first group's, and of the total
     warm_up: bool = True  # whether a GPU compiles its kernels before the seconds count
 
 
@@ -178,7 +178,7 @@ def solve_groups(
     or a construction; that result is the last one.
     """
     listener = listener or Listener()
-    start_time = time.monotonic()
+    start_time = time.monotonic() - request.reading_seconds
     try:
         listener.check_interruption()
         groups = group_instances(instances, request.augment)

@@ -47,8 +47,12 @@ def source_digest(folder: Path) -> str:
 
 
 def run_git(*words: str) -> str | None:
-    """Run a git command in the folder of the package and return its output, None on failure."""
-    command = ["git", *words]
+    """Run a git command in the folder of the package and return its output, None on failure.
+
+    A status must not refresh the index: killed meanwhile, as a full disk does it, git leaves a
+    lock that stops all later commands of the user.
+    """
+    command = ["git", "--no-optional-locks", *words]
     try:
         done = subprocess.run(command, cwd=PACKAGE, capture_output=True, text=True, check=False)
     except OSError:

@@ -4,13 +4,15 @@
 them.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib.util import find_spec
 
 from rhumbline.cli.process import (
+    INTERRUPTED,
     exit_on_error,
     flush_stdout,
     guard_streams,
@@ -26,13 +28,21 @@ def main() -> None:
     guard_streams()
     install_signal_handlers()
     words = sys.argv[1:]
-    end_of_solve = leave_at_once() if words[:1] == ["solve"] else nullcontext()
-    with end_of_solve, exit_on_error():
+    with end_quickly(words), exit_on_error():
         try:
             command = find_command(words)
             sys.exit(command())
         finally:
             flush_stdout()
+
+
+def end_quickly(words: Sequence[str]) -> AbstractContextManager[None]:
+    """Return a context in which an orderly end of Python is left out where it does harm."""
+    if words[:1] == ["solve"]:
+        return leave_at_once(INTERRUPTED)
+    if words[:1] == ["train"] and os.environ.get("WORLD_SIZE", "1") != "1":
+        return leave_at_once(0, INTERRUPTED)
+    return nullcontext()
 
 
 def find_command(words: Sequence[str]) -> Callable[[], int | None]:

@@ -1,5 +1,6 @@
 """The work of `rhumb solve`: read and check everything, search each group, put out results."""
 
+import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from rhumbline.errors import InputError
 from rhumbline.files import plan_suffix_for
 from rhumbline.files.discovery import discover_files, skipped_text
 from rhumbline.files.plans import match_plan_files
+from rhumbline.files.standard_input import is_standard_input
 from rhumbline.inputs import instances_from
 from rhumbline.pipeline import (
     DEFAULT_BUDGET,
@@ -111,11 +113,15 @@ def prepare_job(
     gate: SignalGate,
 ) -> SolveJob:
     """Read all instances of all files and folders, and check everything before the first search."""
+    began = time.monotonic()
     read = read_inputs(input_paths, options)
     report_omissions(read, verbosity)
     instances = read.instances
-    request = replace(request, warm_start=match_plan_files(instances, options.warm_starts))
     gate.close()  # from now on, a signal is answered with plans
+    warm_start = match_plan_files(instances, options.warm_starts)
+    may_wait = any(is_standard_input(path) for path in input_paths)  # for another program
+    reading_seconds = 0.0 if may_wait else time.monotonic() - began
+    request = replace(request, warm_start=warm_start, reading_seconds=reading_seconds)
     groups = len(group_instances(instances, request.augment))
     overview = Overview(len(instances), groups, request.budget, request.total_seconds)
     listener = SearchPrinter(request, verbosity, gate, overview)

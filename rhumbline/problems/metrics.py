@@ -159,6 +159,8 @@ def relative_stress(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray
     """
     if not distances.any():
         return 0.0
+    distances = scale_to_one(distances)  # squares of small numbers would be 0
+    plane = scale_to_one(plane)
     positive = distances[distances > 0]
     least = np.quantile(positive, TUNING.short_quantile)
     bounded = np.maximum(distances, max(least, TUNING.min_short_share * positive.max()))
@@ -170,6 +172,12 @@ def relative_stress(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray
         return 1.0
     explained = min(1.0, agreement**2 / total)
     return float(np.sqrt(1.0 - explained))
+
+
+def scale_to_one(numbers: Float[np.ndarray, "N M"]) -> Float[np.ndarray, "N M"]:
+    """Return numbers divided by the largest of their sizes; zeros stay."""
+    largest = np.abs(numbers).max()
+    return numbers / largest if largest else numbers
 
 
 def classical_scaling(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:

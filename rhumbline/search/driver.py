@@ -189,15 +189,19 @@ def make_progress(
         best=displayed_cost(task, best),
         latest=displayed_cost(task, latest),
         latents=None if step is None else step.latents,
-        latent_costs=None if step is None else costs_of_latents(step),
+        latent_costs=None if step is None else costs_of_latents(step.latents, step.rollouts.cost),
         distributions=distributions,
     )
 
 
-def costs_of_latents(step: Step) -> Float[Tensor, "B K"] | None:
-    """Return the cheapest cost under each latent of a step; None if rollouts are not by latent."""
-    cost = step.rollouts.cost
-    if cost.ndim != 3 or cost.shape[1] != step.latents.shape[1]:
+def costs_of_latents(
+    latents: Float[Tensor, "B K Z"] | None, cost: Float[Tensor, "B *"]
+) -> Float[Tensor, "B K"] | None:
+    """Return the cheapest cost under each latent of a step; None if rollouts are not by latent.
+
+    Steps of other packages may leave the latents out.
+    """
+    if latents is None or cost.ndim != 3 or cost.shape[1] != latents.shape[1]:
         return None
     return cost.amin(2)
 

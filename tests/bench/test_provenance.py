@@ -1,5 +1,6 @@
 """The commit of a result is that of the code that ran."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,17 @@ def test_every_file_counts(tmp_path: Path) -> None:
     (tmp_path / "a.py").rename(tmp_path / "b.py")
     marks.add(provenance.source_digest(tmp_path))
     assert len(marks) == 3
+
+
+def test_a_status_leaves_the_index_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Git would refresh it, and leave a lock behind if it is killed meanwhile."""
+    file = tmp_path / "a.py"
+    file.write_text("1")
+    monkeypatch.setattr(provenance, "PACKAGE", tmp_path)
+    assert provenance.run_git("init") is not None
+    assert provenance.run_git("add", "a.py") is not None
+    os.utime(file, (0, 0))  # the index has another time
+    index = tmp_path / ".git" / "index"
+    before = index.read_bytes()
+    assert provenance.run_git("status", "--porcelain") == "A  a.py"
+    assert index.read_bytes() == before

@@ -11,7 +11,7 @@ import pytest
 
 import rhumbline
 from rhumbline import pipeline
-from rhumbline.cli import progress
+from rhumbline.cli import progress, solve_run
 from rhumbline.cli.progress import Overview
 from rhumbline.cli.render import format_duration
 from rhumbline.errors import InputError
@@ -111,6 +111,21 @@ def test_the_total_bounds_a_call(solve: Run, tsp: Run) -> None:
     assert (done.exit_code, [one["name"] for one in found]) == (0, ["a", "b", "c"])
     assert sum(one["seconds"] for one in found) < 1
     assert "3 instances in 3 groups: at most 0.6 s in all" in done.stderr
+
+
+def test_reading_counts(solve: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a part of the total time, and of the seconds of the first group."""
+    read_inputs = solve_run.read_inputs
+
+    def slow(*given: Any) -> Any:
+        time.sleep(0.3)
+        return read_inputs(*given)
+
+    monkeypatch.setattr(solve_run, "read_inputs", slow)
+    (line,) = solve(square, "--total-seconds", 0.2, "--json").stdout.splitlines()
+    assert json.loads(line)["phase"] == "construction"
+    (line,) = solve(square, "--seconds", 9, "--then", "none", "--json").stdout.splitlines()
+    assert json.loads(line)["seconds"] > 0.3
 
 
 def test_groups_that_get_no_time_get_a_construction(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rhumbline import pipeline
-from rhumbline.cli import signals, solve_run
+from rhumbline.cli import end_quickly, signals, solve_run
 from rhumbline.cli.signals import SignalGate, leave_at_once
 from rhumbline.kernels.background import run_in_background
 
@@ -94,7 +94,18 @@ def test_a_signal_does_not_wait_for_a_compiler(monkeypatch: pytest.MonkeyPatch) 
         run_in_background(compile_for_long)
     assert time.monotonic() - began < 10
     for code in (130, 0):
-        with pytest.raises(SystemExit), leave_at_once():
+        with pytest.raises(SystemExit), leave_at_once(130):
             raise SystemExit(code)
     assert ended == [130]
     finish.set()
+
+
+def test_one_of_several_training_processes_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that exchange tensors may crash while Python unloads; errors end as always."""
+    ended: list[int] = []
+    monkeypatch.setattr(signals.os, "_exit", ended.append)
+    for processes, code in (("1", 0), ("2", 3), ("2", 0), ("2", None), ("2", 130)):
+        monkeypatch.setenv("WORLD_SIZE", processes)
+        with pytest.raises(SystemExit), end_quickly(["train", "a.toml"]):
+            raise SystemExit(code)
+    assert ended == [0, 0, 130]

@@ -169,6 +169,17 @@ def test_points_of_a_plane_have_no_stress(scale: float) -> None:
     assert TSPInstance("m", "ATT", xy=xy).plane_stress == 0.0
 
 
+def test_small_distances_have_the_stress_of_large_ones() -> None:
+    """Their squares are 0 in double precision; equal distances of four points fit no plane."""
+    matrix = euclidean_distances(cities(30))
+    assert TSPInstance("m", "EXPLICIT", matrix=1e-300 * matrix).plane_stress < 0.01
+    apart = np.ones((4, 4)) - np.eye(4)
+    large = TSPInstance("l", "EXPLICIT", matrix=apart).plane_stress
+    small = TSPInstance("s", "EXPLICIT", matrix=1e-320 * apart).plane_stress
+    assert large > 0.1
+    assert small == pytest.approx(large, rel=1e-3)
+
+
 def test_what_resembles_no_plane_has_much_stress() -> None:
     """Independent distances, and a sparse network where all else is forbidden."""
     rng = np.random.default_rng(0)

@@ -41,7 +41,9 @@ def policy() -> CVRPPolicy:
         return CVRPPolicy(Architecture(16, 2, 1, 16, 4)).requires_grad_(False)
 
 
-@pytest.mark.parametrize(("vehicles", "cost", "routes"), [(2, 80, 2), (3, 60, 3), (None, 60, 3)])
+@pytest.mark.parametrize(
+    ("vehicles", "cost", "routes"), [(2, 80, 2), (3, 60, 3), (10**30, 60, 3), (None, 60, 3)]
+)
 def test_the_best_plan_within_the_fleet(
     policy: CVRPPolicy, vehicles: int | None, cost: float, routes: int
 ) -> None:

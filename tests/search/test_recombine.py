@@ -487,7 +487,10 @@ def test_the_clock_waits_for_the_compiler(driver: CVRPPolicy, monkeypatch, run) 
     found, _ = run(CMAESRefine(population=2, beam=0), task, Budget(4))
     assert set(names) == {"partition prices", "partition"}
     assert ready[1] <= task.start_time
-    assert found[0].seconds <= time.monotonic() - ready[1]
+    seconds = found[0].seconds
+    if run is solve_task:  # which counts the encoding, too
+        seconds -= task.preparation_seconds
+    assert seconds <= time.monotonic() - ready[1]
 
 
 def test_tours_have_no_routes(policy, make_instances) -> None:

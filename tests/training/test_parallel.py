@@ -69,6 +69,7 @@ def worker(rank: int, port: int, folder: str, job: str) -> None:
     else:
         torch.save(weights_by_skewed_clock(rank, out), out / f"{rank}.pt")
     parallel.leave_group()
+    os._exit(0)  # as `rhumb train` does: while Python unloads, threads of gloo may crash
 
 
 def run_two(folder: Path, job: str, seconds: float) -> bool:

@@ -34,7 +34,7 @@ from rhumbline.training.loop import train
 from rhumbline.training.resume import read_state, restore_trainer
 from rhumbline.training.run_folder import STATE_PARTS, state_file
 from rhumbline.training.trainer import Trainer
-from tools.campaigns.record import CampaignResult
+from tools.campaigns.record import CampaignResult, Effort
 
 SAMPLES = Path(__file__).parents[2] / "tests" / "data" / "checkpoints"
 CPU = torch.device("cpu")
@@ -52,6 +52,7 @@ class CheckpointLimits:
 
 
 LIMITS = CheckpointLimits()
+EFFORT = Effort(min_seconds=4.0)
 CONFIG = TrainConfig(
     size=7,
     batch=4,
@@ -132,6 +133,8 @@ def change_header(sample: Sample, rng: random.Random) -> bytes:
     """Change up to three values of our header."""
     header = json.loads(json.dumps(sample.header))
     for _ in range(rng.randint(1, 3)):
+        if not header:  # a change before has removed all of it
+            break
         *outer, last = rng.choice(places(header))
         table = header
         for key in outer:

@@ -4,10 +4,10 @@ import random
 import time
 from typing import Any
 
-from tools.campaigns.record import CampaignResult
+from tools.campaigns.record import CampaignResult, Effort
 
 SIZES = {"tsp": 30, "cvrp": 25, "jssp": 6}
-POLICIES = {"tsp": "tsp", "cvrp": "cvrp", "jssp": "jssp"}
+EFFORT = Effort(min_seconds=5.0)
 
 
 def run(seconds: float, seed: int) -> CampaignResult:

@@ -11,11 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 from rhumbline.files import read
 from rhumbline.files.plans import match_plan_files
-from tools.campaigns.record import CampaignResult
+from tools.campaigns.record import CampaignResult, Effort
 
 ROOT = Path(__file__).parents[2]
 FULL = "/dev/full"
@@ -24,6 +25,7 @@ SUFFIXES = {".tsp": ".tour", ".vrp": ".sol", ".jsp": ".sched"}
 # Codes that docs/guide/solve.md gives: done, a place cannot be written, an output has failed.
 CODES = {"solve": {0, 6}, "train": {0, 3, 6}, "bench": {0, 3, 6}, "info": {0, 6}}
 MAX_SECONDS = 120.0  # of one process, which may have to compile a kernel
+EFFORT = Effort(min_seconds=12.0)
 RECIPE = """problem = "tsp"
 size = 8
 batch = 4
@@ -97,17 +99,17 @@ class Tally:
 
 
 def run(seconds: float, seed: int) -> CampaignResult:
-    """Run commands with failing outputs until the time is up, each kind at least once."""
+    """Run commands with failing outputs until the time is up, each kind as often as the others."""
     rng = random.Random(seed)
     tally = Tally()
     ends = time.monotonic() + seconds
-    trials = (try_solve, try_streams, try_other_streams, try_bench, try_train)
-    place = 0
-    while place < len(trials) or time.monotonic() < ends:
-        trial = trials[place] if place < len(trials) else rng.choice(trials)
-        place += 1
+    trials = [try_solve, try_streams, try_other_streams, try_bench, try_train]
+    rng.shuffle(trials)
+    for trial in cycle(trials):
         with tempfile.TemporaryDirectory() as folder:
             trial(Path(folder), rng, tally)
+        if time.monotonic() > ends:
+            break
     figures: dict[str, float | int | str] = dict(sorted(tally.codes.items()))
     return CampaignResult("disk_full", tally.tried, tuple(tally.faults), figures)
 

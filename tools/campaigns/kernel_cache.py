@@ -9,10 +9,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.campaigns.record import CampaignResult
+from tools.campaigns.record import CampaignResult, Effort
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = 8
+EFFORT = Effort(min_seconds=60.0)
 MAX_SECONDS = 300.0  # for all processes of a round; compiling takes half a minute of one core
 FILES = ("harbour100.tsp", "bakery80.vrp", "workshop12.jsp")
 

@@ -26,7 +26,7 @@ from typing import NoReturn
 
 from rhumbline.errors import InputError
 from tools.campaigns.file_samples import Format, formats
-from tools.campaigns.record import CampaignResult
+from tools.campaigns.record import CampaignResult, Effort
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class ParserLimits:
 
 
 LIMITS = ParserLimits()
+EFFORT = Effort(min_seconds=5.0, weight=3.0)
 
 
 class TooSlow(BaseException):

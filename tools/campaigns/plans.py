@@ -11,7 +11,7 @@ from typing import Any
 
 from tools.campaigns.checker import WrongPlan
 from tools.campaigns.raw_instances import FILE_MAKERS, MAKERS, RawInstance
-from tools.campaigns.record import CampaignResult
+from tools.campaigns.record import CampaignResult, Effort
 
 POLICIES = {
     "tsp": ("tsp", "tsp100-single", "tsp100-poppy"),
@@ -19,6 +19,7 @@ POLICIES = {
     "jssp": ("jssp",),
 }
 RELATIVE_ROUNDING = 1e-9  # of sums in another order
+EFFORT = Effort(min_seconds=5.0, weight=8.0)
 
 
 @dataclass

@@ -23,12 +23,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rhumbline.kernels.threads import running_threads
-from tools.campaigns.record import CampaignResult
+from tools.campaigns.record import CampaignResult, Effort
 
 ALLOWED_SHARE = 0.05
 ALLOWED_SECONDS = 0.3
 BUSY_PER_CORE = 2
 ASKED = (0.5, 1.0, 3.0, 10.0)
+EFFORT = Effort(min_seconds=45.0)
 
 # Of the folder with public instances, where there is one.
 FILES = {
@@ -305,7 +306,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, nargs="+", default=list(ASKED))
     parser.add_argument("--busy", type=int, default=busy_default(), help="competing processes")
     parser.add_argument("--search", nargs="+", default=[None], help="default: the usual one")
-    parser.add_argument("--then", default=None)
+    parser.add_argument("--then", default="auto", help="none: only the search of the policy")
     parser.add_argument("--only", default="", help="files whose path has this text")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(arguments)

@@ -23,7 +23,7 @@ from rhumbline.checkpoint import load_with_facts, read_tensor_file
 from rhumbline.errors import CheckpointError
 from rhumbline.training.resume import read_state
 from rhumbline.training.run_folder import METRICS_FILE, STATE_PARTS, complete_updates, state_file
-from tools.campaigns.record import CampaignResult
+from tools.campaigns.record import CampaignResult, Effort
 
 ROOT = Path(__file__).parents[2]
 UPDATES = 200
@@ -58,6 +58,7 @@ class KillLimits:
 
 
 LIMITS = KillLimits()
+EFFORT = Effort(min_seconds=45.0)
 
 
 @dataclass

@@ -359,8 +359,9 @@ def with_vehicle_limits(batch: CVRPBatch, vehicles: Sequence[int | None]) -> CVR
         longest = torch.full_like(batch.scale, 2.0)  # more than the diagonal of the unit square
     else:
         longest = batch.distance.flatten(1).amax(1)
-    limits = torch.tensor([max_edges if limit is None else limit for limit in vehicles])
-    return replace(batch, vehicles=limits, surcharge=1.0 + max_edges * longest.double())
+    limits = [max_edges if limit is None else min(limit, max_edges) for limit in vehicles]
+    limit = torch.tensor(limits)
+    return replace(batch, vehicles=limit, surcharge=1.0 + max_edges * longest.double())
 
 
 def default_capacity(customers: int) -> int:
