@@ -34,7 +34,7 @@ class Message:
     """What a worker tells the server about a batch, or about one of its jobs."""
 
     kind: str  # started, progress, improved, latents, finished, refused, failed, idle
-    index: int | None = None  # of the job in the batch
+    index: int | None = None  # of the job in the batch, or the number of the request to decode
     facts: Any = None
 
 
@@ -75,7 +75,7 @@ class BatchListener(Listener):
                 "costs": costs[index].tolist(),
             }
             if progress.distributions is not None:
-                facts["centres"] = centres_of(progress.distributions, index)
+                facts |= distributions_of(progress.distributions, index)
             self.connection.send(Message("latents", index, facts))
 
     def improved(self, found: Improvement) -> None:
@@ -171,10 +171,11 @@ class Worker:
 
     def decode(self, payload: dict[str, Any]) -> None:
         """Build the plan that the policy makes at one latent, greedily, from its best start."""
+        number = payload["number"]
         try:
-            self.connection.send(Message("decoded", facts=self.plan_of_latent(payload)))
+            self.connection.send(Message("decoded", number, self.plan_of_latent(payload)))
         except RhumbError as error:
-            self.connection.send(Message("refused", facts=str(error)))
+            self.connection.send(Message("refused", number, str(error)))
 
     def plan_of_latent(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Return the plan of a latent."""
@@ -195,15 +196,12 @@ class Worker:
         return verified_plan(instance, plan, plan.cost(instance))
 
 
-def centres_of(distributions: Distributions, index: int) -> list[dict[str, Any]]:
-    """Return the components of one instance as lists."""
-    means = distributions.means[index].tolist()
+def distributions_of(distributions: Distributions, index: int) -> dict[str, Any]:
+    """Return means and covariances of the components of one instance as lists."""
     variances = distributions.sigmas[index] ** 2
     covariances = variances[:, None, None] * distributions.shapes[index]
-    centres = list[dict[str, Any]]()
-    for mean, covariance in zip(means, covariances.tolist(), strict=True):
-        centres.append({"mean": mean, "covariance": covariance})
-    return centres
+    means = distributions.means[index]
+    return {"means": means.tolist(), "covariances": covariances.tolist()}
 
 
 def verified_plan(instance: Any, plan: Any, cost: float) -> dict[str, Any]:

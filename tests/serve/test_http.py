@@ -83,18 +83,54 @@ def test_latents_are_shown_and_kept(client) -> None:
     place = send(client, square(latents=True)).headers["location"]
     worker = client.service.workers[0]
     worker.get_ready()
-    centre = {"mean": [0.0] * 3, "covariance": [[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]]}
-    latents = [[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.5, 0.0]]
-    worker.say("latents", 0, {"latents": latents, "costs": [3, 4, 5], "centres": [centre]})
+    covariance = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    facts = {"means": [[0.0, 0.0, 0.0]], "covariances": [covariance], "costs": [3, 4, 5]}
+    facts["latents"] = [[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.5, 0.0]]
+    worker.say("latents", 0, facts)
+    running = client.get(f"{place}/latents").json()
     worker.solve_all()
     found = client.get(f"{place}/latents").json()
+    assert found == running
     assert found["tried"] == 3
     # The first axis is the one along which latents differ most.
-    assert sorted(abs(round(x, 3)) for x, _, _ in found["points"])[1:] == [1.0, 1.0]
-    assert found["centres"][0]["radii"] == pytest.approx([1.0, 1.0])
-    assert (
-        client.get(send(client, square(seed=5)).headers["location"] + "/latents").status_code == 404
-    )
+    assert sorted(abs(round(x, 3)) for x, _, _, _ in found["points"])[1:] == [1.0, 1.0]
+    assert [number for _, _, _, number in found["points"]] == [0, 1, 2]
+    [step] = found["steps"]
+    assert step["tried"] == 3
+    assert step["centres"][0]["radii"] == pytest.approx([1.0, 1.0])
+
+
+def test_jobs_without_a_record_of_latents_say_so(client) -> None:
+    place = send(client, square(seed=5)).headers["location"]
+    assert client.get(f"{place}/latents").status_code == 404
+    stopped = send(client, square(latents=True)).headers["location"]
+    client.delete(stopped)  # before it had tried any
+    assert client.get(f"{stopped}/latents").json()["points"] == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *([], {}, {"number": 7}, {"number": "x"}, {"number": True}, {"latent": []}),
+        *({"latent": [10**400]}, {"latent": [1e300]}, {"latent": ["0"]}, {"latent": "0"}),
+    ],
+)
+def test_latents_that_cannot_be_decoded_are_refused(client, body) -> None:
+    place = send(client, square(latents=True)).headers["location"]
+    answer = client.post(f"{place}/decode", json=body)
+    assert answer.status_code == 422
+    assert "latent" in answer.json()["detail"]
+
+
+def test_the_curve_of_a_job_survives_it(client) -> None:
+    place = send(client).headers["location"]
+    worker = client.service.workers[0]
+    worker.get_ready()
+    for cost, seconds in ((9, 0.1), (12, 0.2), (7, 0.4)):
+        worker.say("improved", 0, plan(cost) | {"seconds": seconds})
+    worker.solve_all(cost=7)
+    job = client.get(place).json()
+    assert job["curve"] == [[0.1, 9], [0.4, 7]]
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 from fake_workers import plan, square
 
 from rhumbline.errors import InputError
-from rhumbline.serve.jobs import JobState
-from rhumbline.serve.service import Refused
+from rhumbline.serve.jobs import Job, JobState
+from rhumbline.serve.requests import Refused
 
 
 def states(jobs) -> list[str]:
@@ -158,6 +158,28 @@ def test_full_queues_are_refused(make_service) -> None:
     service.submit("you", square())
     with pytest.raises(Refused, match="try again later"):
         service.submit("them", square())
+
+
+def test_jobs_that_would_fill_the_memory_are_refused(make_service) -> None:
+    service = make_service(workers=1, max_queued_bytes=100)
+    service.submit("me", square())
+    with pytest.raises(Refused, match="too much memory"):
+        service.submit("you", square())
+
+
+def test_the_same_request_twice_at_once_gives_one_job(make_service, monkeypatch) -> None:
+    service = make_service(workers=1)
+    find = service.store.find_by_key
+    first: list[Job] = []
+
+    def find_late(client, key):
+        """Let another request with the same key come in after the first look."""
+        monkeypatch.setattr(service.store, "find_by_key", find)
+        first.append(service.submit("me", square(), "key"))
+
+    monkeypatch.setattr(service.store, "find_by_key", find_late)
+    assert service.submit("me", square(), "key").id == first[0].id
+    assert len(service.jobs) == 1
 
 
 def test_clients_do_not_see_the_jobs_of_others(make_service) -> None:

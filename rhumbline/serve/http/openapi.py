@@ -119,6 +119,6 @@ def schemas(settings: ServiceSettings) -> dict[str, Any]:
         },
         "Latent": {
             "type": "object",
-            "properties": {"latent": numbers, "index": {"type": "integer"}},
+            "properties": {"latent": numbers, "number": {"type": "integer"}},
         },
     }

@@ -38,6 +38,8 @@ def run_server(settings: ServiceSettings, address: Address, tokens: Tokens | Non
     """Serve until a signal comes."""
     import uvicorn
 
+    from rhumbline.serve.http.timeouts import TimedProtocol
+
     if tokens is None and not address.is_loopback:
         advice = "give --token-file, or listen on 127.0.0.1"
         raise InputError(f"without tokens any program on the network could send jobs: {advice}")
@@ -48,6 +50,8 @@ def run_server(settings: ServiceSettings, address: Address, tokens: Tokens | Non
     app: Any = make_app(settings, tokens, hosts)
     config = uvicorn.Config(
         app,
+        http=TimedProtocol,
+        ws="none",
         log_level="warning",
         access_log=False,
         server_header=False,
