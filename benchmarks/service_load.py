@@ -95,7 +95,7 @@ def measure(load: Load, clients: int, service: ServiceProcess, kills: int) -> di
         "median overhead, s": round(statistics.median(overheads), 3),
         "median wait, s": round(statistics.median(job["waited"] for job in load.found), 2),
         "mean batch": round(statistics.mean(job["batch"] for job in load.found), 1),
-        "memory, MB": round(service.resident_megabytes()),
+        "memory, MB": round(sum(service.memory_of_processes())),
     }
 
 
@@ -106,7 +106,7 @@ def seconds_between(job: dict[str, Any], first: str, last: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--alone", type=int, default=None, help="jobs of the run without batches")
     parser.add_argument("--clients", type=int, default=64)

@@ -1,6 +1,7 @@
 """The latents that a search has tried, in two dimensions, and how its distributions moved."""
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,25 +137,24 @@ class StoredLatents:
 
 def projected_step(step: DistributionStep, axes: Float[np.ndarray, "Z 2"]) -> dict[str, Any]:
     """Return the means and the one-sigma ellipses of a step in the plane of the axes."""
-    ellipses = projected_ellipses(step, axes)
+    means = step.means @ axes
+    covariances = axes.T @ step.covariances @ axes
     centres = list[dict[str, Any]]()
-    for row in np.round(ellipses, 4).tolist():
-        centre = dict[str, Any]()
-        centre["mean"] = row[:2]
-        centre["radii"] = row[2:4]
-        centre["angle"] = row[4]
+    for mean, covariance in zip(means, covariances, strict=True):
+        centre = ellipse_of(covariance)
+        centre["mean"] = rounded(mean)
         centres.append(centre)
     return {"tried": step.tried, "centres": centres}
 
 
-def projected_ellipses(
-    step: DistributionStep, axes: Float[np.ndarray, "Z 2"]
-) -> Float[np.ndarray, "C 5"]:
-    """Return the mean, both radii and the direction of the first one, for each component."""
-    means = step.means @ axes
-    covariances = axes.T @ step.covariances @ axes
-    variances, directions = np.linalg.eigh(covariances)
+def ellipse_of(covariance: Float[np.ndarray, "2 2"]) -> dict[str, Any]:
+    """Return the radii of the one-sigma ellipse and the direction of the longer one."""
+    variances, directions = np.linalg.eigh(covariance)  # the larger one comes last
     radii = np.sqrt(np.maximum(variances, 0.0))
-    longest = directions[:, :, 1]
-    angles = np.arctan2(longest[:, 1], longest[:, 0])
-    return np.column_stack([means, radii[:, ::-1], angles]).astype(float)
+    x, y = directions[:, 1]
+    return {"radii": rounded(radii[::-1]), "angle": round(math.atan2(y, x), 4)}
+
+
+def rounded(values: Float[np.ndarray, "N"]) -> list[float]:
+    """Return numbers with as many digits as a picture needs."""
+    return np.round(values.astype(np.float64), 4).tolist()
