@@ -150,9 +150,14 @@ def projected_step(step: DistributionStep, axes: Float[np.ndarray, "Z 2"]) -> di
 def ellipse_of(covariance: Float[np.ndarray, "2 2"]) -> dict[str, Any]:
     """Return the radii of the one-sigma ellipse and the direction of the longer one."""
     variances, directions = np.linalg.eigh(covariance)  # the larger one comes last
-    radii = np.sqrt(np.maximum(variances, 0.0))
+    positive = np.maximum(variances, 0.0)
+    radii = np.sqrt(positive)
     x, y = directions[:, 1]
-    return {"radii": rounded(radii[::-1]), "angle": round(math.atan2(y, x), 4)}
+    angle = math.atan2(y, x)
+    ellipse = dict[str, Any]()
+    ellipse["radii"] = rounded(radii[::-1])
+    ellipse["angle"] = round(angle, 4)
+    return ellipse
 
 
 def rounded(values: Float[np.ndarray, "N"]) -> list[float]:
