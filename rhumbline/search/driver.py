@@ -79,7 +79,8 @@ class Progress:
     latest: Float[Tensor, "B"]  # cheapest cost of the latest step
     latents: Float[Tensor, "B K Z"] | None  # what the latest step tried
     phase: str = "search"  # then "polish", or the name of a classical solver
-    latent_costs: Float[Tensor, "B K"] | None = None  # the cheapest cost under each latent
+    # The cheapest cost under each latent, in the instances' own units, with surcharges
+    latent_costs: Float[Tensor, "B K"] | None = None
     distributions: Distributions | None = None  # that the strategy draws latents from
 
 
@@ -170,7 +171,7 @@ def make_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[
             state = step.state
             latents = step.latents
             latest = step.rollouts.cost.flatten(1).amin(1)
-            latent_costs = costs_of_latents(step)
+            latent_costs = costs_of_latents(task, step)
         except Spent:
             state = None
             strategy.finish(task, last_state)
@@ -192,12 +193,12 @@ def make_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[
             raise InputError(f"the strategy made {empty_steps} steps {trouble}")
 
 
-def costs_of_latents(step: Step) -> Float[Tensor, "B K"] | None:
+def costs_of_latents(task: Task, step: Step) -> Float[Tensor, "B K"] | None:
     """Return the cheapest cost under each latent of a step; None if rollouts are not by latent."""
     cost = step.rollouts.cost
     if cost.ndim != 3 or cost.shape[1] != step.latents.shape[1]:
         return None
-    return cost.amin(2)
+    return cost.amin(2) * task.batch.scale[:, None]
 
 
 def start_clock(task: Task, budget: Budget) -> float:
