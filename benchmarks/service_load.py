@@ -27,6 +27,7 @@ from rhumbline.client import Client, ServiceError  # noqa: E402
 from tools.service_process import ServiceProcess, running_service  # noqa: E402
 
 SIZES = (20, 30, 50, 75, 100)
+WARM_UP_JOBS = 4  # with different seeds, so that they are solved one by one by all workers
 
 
 @dataclass
@@ -71,8 +72,18 @@ def run_client(load: Load, url: str) -> None:
             load.found.append(job)
 
 
+def warm_up(service: ServiceProcess) -> None:
+    """Wait until the workers have started and have loaded their policy."""
+    client = Client(service.url)
+    square = {"coordinates": [[0, 0], [0, 1], [1, 1], [1, 0]]}
+    ids = [client.submit(square, seconds=1, seed=seed) for seed in range(WARM_UP_JOBS)]
+    for job_id in ids:
+        client.wait(job_id)
+
+
 def measure(load: Load, clients: int, service: ServiceProcess, kills: int) -> dict[str, Any]:
     """Run the load against a server; kill the server some times on the way."""
+    warm_up(service)
     start = time.monotonic()
     threads = [
         threading.Thread(target=run_client, args=(load, service.url)) for _ in range(clients)

@@ -1,8 +1,7 @@
-"""Plans of single latents, built in a process of its own."""
+"""Questions about latents, answered in a process of its own."""
 
 import queue
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 from rhumbline.errors import InputError
@@ -11,11 +10,11 @@ from rhumbline.serve.requests import Refused
 from rhumbline.serve.settings import ServiceSettings
 from rhumbline.serve.worker import Message
 
-DECODE_SECONDS = 30.0  # that the plan of one latent may take, with the start of the process
+DECODE_SECONDS = 40.0  # that an answer may take, with the start of the process
 
 
 class LatentDecoder:
-    """A worker for single latents, so that a click on the page need not wait for a search."""
+    """A worker for questions about latents, so that a click need not wait for a search."""
 
     def __init__(self, settings: ServiceSettings):
         self.answers: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -34,14 +33,14 @@ class LatentDecoder:
         self.answers.put(Message("refused", self.number, reason))
         worker.start()
 
-    def decode(self, body: dict[str, Any], latent: Sequence[float]) -> dict[str, Any]:
-        """Return the plan of a latent."""
+    def ask(self, question: str, body: dict[str, Any], *words: Any) -> dict[str, Any]:
+        """Return the answer to one of `LATENT_QUESTIONS` about a job."""
         with self.lock:
             self.number += 1
-            payload = {"body": body, "latent": list(latent), "number": self.number}
-            self.worker.send("decode", payload)
+            payload = {"body": body, "words": words, "number": self.number}
+            self.worker.send(question, payload)
             answer = self.wait_for_answer()
-        if answer.kind != "decoded":
+        if answer.kind != "answered":
             raise InputError(str(answer.facts))
         return answer.facts
 
@@ -52,7 +51,7 @@ class LatentDecoder:
                 answer = self.answers.get(timeout=DECODE_SECONDS)
             except queue.Empty:
                 self.worker.kill()
-                raise Refused(503, "the plan of this latent takes too long") from None
+                raise Refused(503, "this takes too long; try again later") from None
             if answer.index == self.number:
                 return answer
 

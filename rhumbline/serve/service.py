@@ -24,6 +24,7 @@ from rhumbline.serve.worker import Message
 
 MAX_TRIES = 2  # in a batch, then alone
 STORE_INTERVAL = 0.5  # seconds between two writes of the best plan of a running job
+MAX_LANDSCAPES = 64  # heat maps that are kept in memory
 # A batch that takes longer than this factor and these seconds allow is stuck.
 STUCK_FACTOR = 1.5
 STUCK_SECONDS = 60.0
@@ -52,6 +53,7 @@ class Service:
         self.totals = Totals()
         self.stored_at: dict[str, float] = {}
         self.decoder: LatentDecoder | None = None
+        self.landscapes: dict[str, dict[str, Any]] = {}
         self.is_closing = False
         threads = threads_per_worker(settings.workers)
         self.workers = [
@@ -163,10 +165,25 @@ class Service:
 
     def decode(self, job: Job, latent: Sequence[float]) -> dict[str, Any]:
         """Return the plan that the policy builds at one latent."""
+        return self.start_decoder().ask("plan", job.body, list(latent))
+
+    def landscape(self, job: Job) -> dict[str, Any]:
+        """Return the costs over a two-dimensional latent space; the latest ones are kept."""
+        known = self.landscapes.get(job.id)
+        if known is None:
+            known = self.start_decoder().ask("landscape", job.body)
+            with self.lock:
+                self.landscapes[job.id] = known
+                if len(self.landscapes) > MAX_LANDSCAPES:
+                    self.landscapes.pop(next(iter(self.landscapes)))
+        return known
+
+    def start_decoder(self) -> LatentDecoder:
+        """Return the process for questions about latents, which starts with the first one."""
         with self.lock:
             if self.decoder is None:
                 self.decoder = LatentDecoder(self.settings)
-        return self.decoder.decode(job.body, latent)
+            return self.decoder
 
     # --- what runs next
 

@@ -11,6 +11,7 @@ class ServiceSettings:
 
     data: Path
     workers: int = 2
+    policies: tuple[tuple[str, str], ...] = ()  # problem and checkpoint; default: the shipped ones
     keep_seconds: float = 7 * 86_400.0  # for which ended jobs are kept
     max_queued: int = 10_000  # jobs that wait or run
     max_queued_per_client: int = 2_000

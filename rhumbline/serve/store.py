@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     progress TEXT NOT NULL,
     best TEXT,
     curve TEXT NOT NULL,
+    batch INTEGER NOT NULL DEFAULT 1,
     error TEXT
 );
 CREATE TABLE IF NOT EXISTS latents (job TEXT PRIMARY KEY, record BLOB NOT NULL);
@@ -89,12 +90,12 @@ class JobStore:
         row = (
             *(str(job.state), job.started, job.ended, json.dumps(job.progress)),
             json.dumps(job.best) if job.best else None,
-            *(json.dumps(job.curve), job.error, job.id),
+            *(json.dumps(job.curve), job.batch_size, job.error, job.id),
         )
         with self.lock:
             self.database.execute(
                 "UPDATE jobs SET state=?, started=?, ended=?, progress=?, best=?, curve=?,"
-                " error=? WHERE id=?",
+                " batch=?, error=? WHERE id=?",
                 row,
             )
 
@@ -150,7 +151,7 @@ class JobStore:
         with self.lock:
             rows = self.database.execute(
                 "SELECT id, client, idempotency_key, state, created, started, ended, facts, body,"
-                f" progress, best, curve, error FROM jobs {condition}",
+                f" progress, best, curve, batch, error FROM jobs {condition}",
                 values,
             ).fetchall()
         yield from map(job_of_row, rows)
@@ -165,7 +166,7 @@ class JobStore:
 def job_of_row(row: tuple[Any, ...]) -> Job:
     """Return the job of a row."""
     job_id, client, key, state, created, started, ended, *texts = row
-    facts, body, progress, best, curve, error = texts
+    facts, body, progress, best, curve, batch, error = texts
     known = json.loads(facts)
     return Job(
         id=job_id,
@@ -183,6 +184,7 @@ def job_of_row(row: tuple[Any, ...]) -> Job:
         progress=json.loads(progress),
         best=json.loads(best) if best else None,
         curve=[(seconds, cost) for seconds, cost in json.loads(curve)],
+        batch_size=batch,
         error=error,
         batch_key=(),
     )

@@ -20,7 +20,7 @@ class AnsweringWorker(FakeWorker):
 
 
 def right(worker, number) -> None:
-    worker.say("decoded", number, {"cost": number})
+    worker.say("answered", number, {"cost": number})
 
 
 def dead(worker, number) -> None:
@@ -38,15 +38,15 @@ def test_a_process_that_hangs_is_replaced_and_its_late_answers_are_ignored(decod
     worker = decoder.worker
     worker.answers = [[], [lambda w, n: right(w, n - 1), right]]
     with pytest.raises(Refused, match="takes too long"):
-        decoder.decode({}, [0.0])
+        decoder.ask("plan", {}, [0.0])
     assert worker.kills == 1
     worker.die()  # what the kill leads to
     assert worker.starts == 1
-    assert decoder.decode({}, [0.0]) == {"cost": 2}
+    assert decoder.ask("plan", {}, [0.0]) == {"cost": 2}
 
 
 def test_a_dead_process_is_replaced_and_its_request_refused(decoder) -> None:
     decoder.worker.answers = [[dead], [right]]
     with pytest.raises(InputError, match="ended with code -9"):
-        decoder.decode({}, [0.0])
-    assert decoder.decode({}, [0.0]) == {"cost": 2}
+        decoder.ask("plan", {}, [0.0])
+    assert decoder.ask("plan", {}, [0.0]) == {"cost": 2}

@@ -7,9 +7,14 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 
+from rhumbline import checkpoint
+from rhumbline.checkpoint import TrainingFacts
 from rhumbline.client import Client, ServiceError
-from tools.service_process import ROOT, ServiceProcess
+from rhumbline.policies.attention.encoder import Architecture
+from rhumbline.policies.tsp import TSPPolicy
+from tools.service_process import ROOT, ServiceProcess, running_service
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +85,29 @@ def test_killed_twice_nothing_that_was_finished_is_lost(service) -> None:
         assert job["best"]["cost"] == 20
 
 
+def test_a_policy_of_two_dimensions_has_a_heat_map(tmp_path, service) -> None:
+    torch.manual_seed(0)
+    policy = TSPPolicy(Architecture(width=32, heads=2, layers=1, hidden=32, latent=2))
+    path = tmp_path / "flat.safetensors"
+    checkpoint.save(path, policy, TrainingFacts("tsp", 20, 0))
+    points = [[(7 * i) % 10, (3 * i) % 11] for i in range(8)]
+    options = {"seconds": 0.5, "search": "cmaes", "latents": True}
+    with running_service(tmp_path / "jobs", "--policy", str(path)) as flat_service:
+        client = Client(flat_service.url)
+        job = client.solve({"coordinates": points}, **options)
+        found = client.ask("GET", f"/v1/jobs/{job['id']}/landscape")
+        decoded = client.ask("POST", f"/v1/jobs/{job['id']}/decode", {"latent": [1.5, -1.5]})
+    costs = found["costs"]
+    assert [len(row) for row in costs] == [24] * 24
+    # The grid takes every start of so small an instance, so its corner is the plan at that latent.
+    assert costs[0][-1] == pytest.approx(decoded["cost"], abs=0.001)
+    assert min(map(min, costs)) >= job["best"]["cost"] - 0.001
+    client = Client(service.url)  # with the policy of 16 dimensions
+    job = client.solve(SQUARE, **options)
+    with pytest.raises(ServiceError, match="16 dimensions; only policies with two"):
+        client.ask("GET", f"/v1/jobs/{job['id']}/landscape")
+
+
 def test_two_servers_on_one_folder_are_refused(service) -> None:
     words = ["serve", "--port", "0", "--data", str(service.data)]
     second = subprocess.run(
@@ -109,6 +137,8 @@ def test_a_signal_ends_the_server_in_order(tmp_path) -> None:
     ("options", "code", "message"),
     [
         (["--host", "0.0.0.0"], 3, "give --token-file, or listen on 127.0.0.1"),
+        (["--policy", "nowhere"], 3, "nowhere"),
+        (["--policy", "tsp", "--policy", "tsp100"], 3, "give one --policy for each problem"),
         (["--keep", "soon"], 3, "expected a number with s, m, h or d"),
         (["--token-file", "nowhere"], 3, "nowhere: cannot be read"),
         (["--host", "203.0.113.1", "--token-file", "tokens"], 3, "cannot listen on 203.0.113.1"),

@@ -25,6 +25,7 @@ def test_jobs_of_equal_size_and_options_are_solved_together(make_service) -> Non
     assert states([other, larger]) == ["queued", "queued"]
     worker.solve_all()
     assert states(alike) == ["done"] * 3
+    assert [service.find("me", job.id).view()["batch"] for job in alike] == [3] * 3
     assert worker.batch == [other]
 
 

@@ -42,7 +42,7 @@ LONGEST_LATENT = 1_000  # numbers
 LARGEST_COORDINATE = 1_000.0  # of a latent; policies are trained for numbers of about 1
 LONGEST_KEY = 200  # characters of an Idempotency-Key
 PARSERS = 2  # instances that are read at the same time; reading holds the interpreter
-MAX_WAITING_CLICKS = 16  # requests for the plan of a latent, which are answered one by one
+MAX_WAITING_CLICKS = 16  # questions about latents, which are answered one by one
 
 
 class Api:
@@ -131,11 +131,18 @@ class Api:
         """POST /v1/jobs/{id}/decode: the plan that the policy builds at one latent."""
         job = self.job(request)
         body = await read_body(request, self.settings.max_body_bytes)
-        if self.decoding.statistics().tasks_waiting >= MAX_WAITING_CLICKS:
-            raise Refused(429, "too many latents wait for their plans; try again later")
         latent = await self.in_thread(self.latent_of, job, body)
-        decode = self.service.decode
-        return JSONResponse(await self.in_thread(decode, job, latent, limiter=self.decoding))
+        return await self.in_decoder(self.service.decode, job, latent)
+
+    async def landscape(self, request: Request) -> Response:
+        """GET /v1/jobs/{id}/landscape: costs over a two-dimensional latent space."""
+        return await self.in_decoder(self.service.landscape, self.job(request))
+
+    async def in_decoder(self, question: Callable[..., Any], *words: Any) -> Response:
+        """Answer a question about latents; these are answered one by one."""
+        if self.decoding.statistics().tasks_waiting >= MAX_WAITING_CLICKS:
+            raise Refused(429, "too many questions about latents wait; try again later")
+        return JSONResponse(await self.in_thread(question, *words, limiter=self.decoding))
 
     def latent_of(self, job: Job, body: Any) -> list[float]:
         """Return the latent that a client means: numbers, or the number of a recorded one."""
@@ -232,6 +239,7 @@ def make_app(
         Route("/v1/jobs/{id}/picture", api.picture),
         Route("/v1/jobs/{id}/layout", api.layout),
         Route("/v1/jobs/{id}/latents", api.latents),
+        Route("/v1/jobs/{id}/landscape", api.landscape),
         Route("/v1/jobs/{id}/decode", api.decode, methods=["POST"]),
         Mount("/page", StaticFiles(directory=PAGE)),
     ]

@@ -28,16 +28,26 @@ export class LatentMap {
     this.hovered = null; // index of a point
     this.marked = []; // numbers of latents whose plans are shown
     this.moment = null; // index of a step; null: the present
+    this.landscape = null; // costs of a grid over a two-dimensional space
+  }
+
+  takeLandscape(landscape) {
+    const { extent } = landscape;
+    this.landscape = landscape;
+    this.grow([extent, extent]);
+    this.grow([-extent, -extent]);
+  }
+
+  grow([x, y]) {
+    const [left, right, bottom, top] = this.box ?? [x, x, y, y];
+    this.box = [Math.min(left, x), Math.max(right, x), Math.min(bottom, y), Math.max(top, y)];
   }
 
   take(data) {
     this.data = data;
     this.shares = rankShares(data.points.map((point) => point[2]));
     const means = data.steps.flatMap((step) => step.centres.map((centre) => centre.mean));
-    for (const [x, y] of [...data.points, ...means]) {
-      const [left, right, bottom, top] = this.box ?? [x, x, y, y];
-      this.box = [Math.min(left, x), Math.max(right, x), Math.min(bottom, y), Math.max(top, y)];
-    }
+    for (const point of [...data.points, ...means]) this.grow(point);
   }
 
   // Returns how many latents had been tried at the moment that is shown.
@@ -71,10 +81,28 @@ export class LatentMap {
     if (!this.data?.points.length) return;
     const colours = theme();
     const scale = this.scale();
+    if (this.landscape) this.drawLandscape(context, colours, scale);
     this.drawDots(context, colours, scale);
     const step = this.moment ?? this.data.steps.length - 1;
     if (step >= 0) this.drawCentres(context, colours, scale, step);
     this.drawMarks(context, colours, scale);
+  }
+
+  // Draws the cost of each latent of the grid as a square around it.
+  drawLandscape(context, colours, { unit, place }) {
+    const { extent, costs } = this.landscape;
+    const palette = ramp(colours);
+    const shares = rankShares(costs.flat());
+    const side = (2 * extent) / (costs.length - 1);
+    context.globalAlpha = 0.45;
+    shares.forEach((share, i) => {
+      const column = i % costs.length;
+      const row = Math.floor(i / costs.length);
+      const [x, y] = place([-extent + (column - 0.5) * side, -extent + (row + 0.5) * side]);
+      context.fillStyle = palette[Math.round(63 * share)];
+      context.fillRect(x, y, side * unit + 0.5, side * unit + 0.5);
+    });
+    context.globalAlpha = 1;
   }
 
   drawDots(context, colours, { place }) {

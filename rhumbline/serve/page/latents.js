@@ -32,6 +32,7 @@ export class LatentExplorer {
     this.job = null;
     this.layout = null;
     this.request = 0;
+    this.hasAskedForLandscape = false;
     this.pause();
     this.map.clear();
     document.getElementById("replay-row").hidden = true;
@@ -69,6 +70,19 @@ export class LatentExplorer {
     this.map.take(data);
     this.map.moment = isLive ? null : Number(this.slider.value);
     if (this.map.hovered === null) this.say();
+    this.map.draw();
+    if (data.dimensions === 2 && !this.hasAskedForLandscape) this.fetchLandscape(this.job.id);
+  }
+
+  // Fetches the heat map under the dots, which only latents of two dimensions have.
+  async fetchLandscape(id) {
+    this.hasAskedForLandscape = true;
+    try {
+      const landscape = await api.getLandscape(id);
+      if (this.job?.id === id) this.map.takeLandscape(landscape);
+    } catch (error) {
+      this.status.textContent = error.message;
+    }
     this.map.draw();
   }
 

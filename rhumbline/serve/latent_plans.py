@@ -1,0 +1,56 @@
+"""Questions about the latents of one instance: a single plan, and the costs of a whole plane."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from rhumbline.errors import InputError
+from rhumbline.search.account import Spent
+from rhumbline.search.driver import Budget, start_clock
+from rhumbline.search.task import Task
+from rhumbline.serve.plan_facts import verified_plan
+
+LANDSCAPE_POINTS = 24  # of the grid along each axis
+LANDSCAPE_EXTENT = 1.5  # policies are trained for latents from -1 to 1; a search may go beyond
+LANDSCAPE_STARTS = 8  # of each plan; the cost from all starts differs little
+LANDSCAPE_SECONDS = 20.0
+
+
+def plan_of_latent(task: Task, latent: Sequence[float]) -> dict[str, Any]:
+    """Return the plan that the policy builds at one latent, greedily, from its best start."""
+    instance = task.instances[0]
+    point = torch.tensor(latent, dtype=torch.float32, device=task.device)
+    rolled = task.rollout(point[None, None], temperature=0.0)
+    costs = rolled.cost.flatten()
+    best = int(costs.argmin())
+    actions = rolled.actions.flatten(0, 2)[best].tolist()
+    plan = task.problem.decode(instance, actions)
+    plan.check(instance)
+    return verified_plan(instance, plan, plan.cost(instance))
+
+
+def landscape(task: Task) -> dict[str, Any]:
+    """Return the greedy costs of a grid over a two-dimensional latent space, row by row upwards."""
+    size = task.policy.space.size
+    if size != 2:
+        advice = "only policies with two (rhumb train --set policy.latent=2) have a heat map"
+        raise InputError(f"the latents have {size} dimensions; {advice}")
+    extent = LANDSCAPE_EXTENT
+    axis = torch.linspace(-extent, extent, LANDSCAPE_POINTS, device=task.device)
+    latents = torch.cartesian_prod(axis, axis).flip(1)
+    stride = -(-task.starts.shape[-1] // LANDSCAPE_STARTS)
+    starts = task.starts[:, ::stride]
+    start_clock(task, Budget(seconds=LANDSCAPE_SECONDS))
+    try:
+        rolled = task.rollout(latents[None], temperature=0.0, starts=starts)
+    except Spent:
+        reason = f"did not fit into {LANDSCAPE_SECONDS:.0f} s"
+        raise InputError(f"the heat map of an instance of this size {reason}") from None
+    costs = rolled.cost[0].amin(1) * task.batch.scale[0]
+    table = costs.reshape(LANDSCAPE_POINTS, LANDSCAPE_POINTS).cpu().numpy()
+    return {"extent": extent, "costs": np.round(table.astype(np.float64), 4).tolist()}
+
+
+LATENT_QUESTIONS = {"plan": plan_of_latent, "landscape": landscape}
