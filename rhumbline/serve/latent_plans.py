@@ -13,7 +13,8 @@ from rhumbline.search.task import Task
 from rhumbline.serve.plan_facts import verified_plan
 
 LANDSCAPE_POINTS = 24  # of the grid along each axis
-LANDSCAPE_EXTENT = 1.5  # policies are trained for latents from -1 to 1; a search may go beyond
+# Policies are trained for latents from -1 to 1; a search may go beyond.
+LANDSCAPE_EXTENTS = (1.5, 3.0, 6.0, 12.0)
 LANDSCAPE_STARTS = 8  # of each plan; the cost from all starts differs little
 LANDSCAPE_SECONDS = 20.0
 
@@ -31,13 +32,15 @@ def plan_of_latent(task: Task, latent: Sequence[float]) -> dict[str, Any]:
     return verified_plan(instance, plan, plan.cost(instance))
 
 
-def landscape(task: Task) -> dict[str, Any]:
-    """Return the greedy costs of a grid over a two-dimensional latent space, row by row upwards."""
+def landscape(task: Task, extent: float) -> dict[str, Any]:
+    """Return the greedy costs of a grid over two latent dimensions, row by row upwards.
+
+    The grid reaches from minus to plus the extent on both axes.
+    """
     size = task.policy.space.size
     if size != 2:
         advice = "only policies with two (rhumb train --set policy.latent=2) have a heat map"
         raise InputError(f"the latents have {size} dimensions; {advice}")
-    extent = LANDSCAPE_EXTENT
     axis = torch.linspace(-extent, extent, LANDSCAPE_POINTS, device=task.device)
     latents = torch.cartesian_prod(axis, axis).flip(1)
     stride = -(-task.starts.shape[-1] // LANDSCAPE_STARTS)

@@ -53,7 +53,7 @@ class Service:
         self.totals = Totals()
         self.stored_at: dict[str, float] = {}
         self.decoder: LatentDecoder | None = None
-        self.landscapes: dict[str, dict[str, Any]] = {}
+        self.landscapes: dict[tuple[str, float], dict[str, Any]] = {}
         self.is_closing = False
         threads = threads_per_worker(settings.workers)
         self.workers = [
@@ -167,13 +167,13 @@ class Service:
         """Return the plan that the policy builds at one latent."""
         return self.start_decoder().ask("plan", job.body, list(latent))
 
-    def landscape(self, job: Job) -> dict[str, Any]:
+    def landscape(self, job: Job, extent: float) -> dict[str, Any]:
         """Return the costs over a two-dimensional latent space; the latest ones are kept."""
-        known = self.landscapes.get(job.id)
+        known = self.landscapes.get((job.id, extent))
         if known is None:
-            known = self.start_decoder().ask("landscape", job.body)
+            known = self.start_decoder().ask("landscape", job.body, extent)
             with self.lock:
-                self.landscapes[job.id] = known
+                self.landscapes[job.id, extent] = known
                 if len(self.landscapes) > MAX_LANDSCAPES:
                     self.landscapes.pop(next(iter(self.landscapes)))
         return known

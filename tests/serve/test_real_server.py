@@ -1,6 +1,8 @@
 """A real server in a process of its own: batches, kills, signals, and the client."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -41,6 +43,35 @@ def test_the_client_solves_files_and_arrays(service) -> None:
     assert client.solve(SQUARE, seconds=1)["best"]["cost"] == 20
     shop = {"durations": [[3, 2], [2, 4]], "machines": [[0, 1], [1, 0]]}
     assert client.solve(shop, seconds=1)["best"]["cost"] == 7  # job 1 and job 2 change places
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
+def test_the_lines_of_the_guide_work(service, tmp_path) -> None:
+    """The shell and Python code of the guide, with the address of this server."""
+    guide = (ROOT / "docs/guide/service.md").read_text()
+    blocks = re.findall(r"```(bash|python)\n(.*?)```", guide, re.DOTALL)
+    [shell] = [text for kind, text in blocks if kind == "bash" and "curl" in text]
+    [code] = [text for kind, text in blocks if kind == "python"]
+    shell = shell.replace("http://127.0.0.1:8400", service.url)
+    first, *others = re.sub(r"\\\n *", "", shell).splitlines()
+    example_id = re.search(r'"id":"(\w+)"', shell)[1]
+    job_id = json.loads(run_shell(first))["id"]
+    commands = [line for line in others if line.startswith("curl")]
+    wait, show, plan, stop = [line.replace(example_id, job_id) for line in commands]
+    assert run_shell(wait).rstrip().splitlines()[-1].startswith("data:")
+    assert json.loads(run_shell(show))["best"]["cost"] == 20
+    assert "TOUR_SECTION" in run_shell(plan)
+    assert json.loads(run_shell(stop))["state"] == "done"
+    code = code.replace("http://127.0.0.1:8400", service.url).replace("seconds=10", "seconds=1")
+    python = [sys.executable, "-c", code]
+    printed = subprocess.run(python, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert float(printed.split()[0]) > 0
+
+
+def run_shell(command: str) -> str:
+    """Return what a command prints."""
+    words = ["bash", "-c", command]
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def test_refusals_reach_the_client_as_sentences(service) -> None:
@@ -97,6 +128,8 @@ def test_a_policy_of_two_dimensions_has_a_heat_map(tmp_path, service) -> None:
         job = client.solve({"coordinates": points}, **options)
         found = client.ask("GET", f"/v1/jobs/{job['id']}/landscape")
         decoded = client.ask("POST", f"/v1/jobs/{job['id']}/decode", {"latent": [1.5, -1.5]})
+        with pytest.raises(ServiceError, match=r"extent is '2', expected one of 1\.5, 3, 6, 12"):
+            client.ask("GET", f"/v1/jobs/{job['id']}/landscape?extent=2")
     costs = found["costs"]
     assert [len(row) for row in costs] == [24] * 24
     # The grid takes every start of so small an instance, so its corner is the plan at that latent.

@@ -31,6 +31,7 @@ from rhumbline.serve.http.openapi import openapi_document
 from rhumbline.serve.http.problems import HANDLERS
 from rhumbline.serve.http.security import Guard, Tokens
 from rhumbline.serve.jobs import Job
+from rhumbline.serve.latent_plans import LANDSCAPE_EXTENTS
 from rhumbline.serve.requests import Refused
 from rhumbline.serve.service import Service
 from rhumbline.serve.settings import ServiceSettings
@@ -135,8 +136,9 @@ class Api:
         return await self.in_decoder(self.service.decode, job, latent)
 
     async def landscape(self, request: Request) -> Response:
-        """GET /v1/jobs/{id}/landscape: costs over a two-dimensional latent space."""
-        return await self.in_decoder(self.service.landscape, self.job(request))
+        """GET /v1/jobs/{id}/landscape?extent=1.5: costs over a two-dimensional latent space."""
+        extent = extent_of(request)
+        return await self.in_decoder(self.service.landscape, self.job(request), extent)
 
     async def in_decoder(self, question: Callable[..., Any], *words: Any) -> Response:
         """Answer a question about latents; these are answered one by one."""
@@ -210,6 +212,15 @@ def limit_of(request: Request) -> int:
         expected = f"expected a whole number from 1 to {MAX_LISTED}"
         raise InputError(f"limit is {shorten_repr(text)}, {expected}")
     return limit
+
+
+def extent_of(request: Request) -> float:
+    """Return how far a heat map reaches; few values, so that heat maps can be kept."""
+    text = request.query_params.get("extent", f"{LANDSCAPE_EXTENTS[0]:g}")
+    known = {f"{extent:g}": extent for extent in LANDSCAPE_EXTENTS}
+    if text not in known:
+        raise InputError(f"extent is {shorten_repr(text)}, expected one of {', '.join(known)}")
+    return known[text]
 
 
 def make_app(

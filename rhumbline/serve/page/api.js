@@ -47,7 +47,7 @@ export const getJob = (id) => json(`/v1/jobs/${id}`);
 export const stopJob = (id) => json(`/v1/jobs/${id}`, { method: "DELETE" });
 export const getLayout = (id) => json(`/v1/jobs/${id}/layout`);
 export const getLatents = (id) => json(`/v1/jobs/${id}/latents`);
-export const getLandscape = (id) => json(`/v1/jobs/${id}/landscape`);
+export const getLandscape = (id, extent) => json(`/v1/jobs/${id}/landscape?extent=${extent}`);
 export const decodeLatent = (id, number) => post(`/v1/jobs/${id}/decode`, { number });
 
 // Saves a file of a job under the name that the server gives it.

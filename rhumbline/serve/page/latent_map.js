@@ -4,6 +4,7 @@ import { prepare, ramp, theme } from "./canvas.js";
 
 const HIT = 10; // pixels
 const RECENT = 48; // dots that count as new where steps are not known
+const EXTENTS = [1.5, 3, 6, 12]; // of heat maps
 const LEAST_EXTENT = 0.5; // half the width of the map, in units of the latent space
 
 // Returns the share of cheaper latents for each cost: most costs differ little, a few very much.
@@ -29,6 +30,12 @@ export class LatentMap {
     this.marked = []; // numbers of latents whose plans are shown
     this.moment = null; // index of a step; null: the present
     this.landscape = null; // costs of a grid over a two-dimensional space
+  }
+
+  // Returns how far a heat map must reach to lie under all dots, as the service offers it.
+  extentNeeded() {
+    const farthest = Math.max(...this.box.map(Math.abs));
+    return EXTENTS.find((extent) => extent >= farthest) ?? EXTENTS.at(-1);
   }
 
   takeLandscape(landscape) {
@@ -100,7 +107,8 @@ export class LatentMap {
       const row = Math.floor(i / costs.length);
       const [x, y] = place([-extent + (column - 0.5) * side, -extent + (row + 0.5) * side]);
       context.fillStyle = palette[Math.round(63 * share)];
-      context.fillRect(x, y, side * unit + 0.5, side * unit + 0.5);
+      const [left, top] = [Math.round(x), Math.round(y)];
+      context.fillRect(left, top, Math.round(x + side * unit) - left, Math.round(y + side * unit) - top);
     });
     context.globalAlpha = 1;
   }

@@ -32,7 +32,7 @@ export class LatentExplorer {
     this.job = null;
     this.layout = null;
     this.request = 0;
-    this.hasAskedForLandscape = false;
+    this.askedExtent = 0; // of the heat map
     this.pause();
     this.map.clear();
     document.getElementById("replay-row").hidden = true;
@@ -71,14 +71,16 @@ export class LatentExplorer {
     this.map.moment = isLive ? null : Number(this.slider.value);
     if (this.map.hovered === null) this.say();
     this.map.draw();
-    if (data.dimensions === 2 && !this.hasAskedForLandscape) this.fetchLandscape(this.job.id);
+    if (data.dimensions === 2) this.fetchLandscape(this.job.id);
   }
 
   // Fetches the heat map under the dots, which only latents of two dimensions have.
   async fetchLandscape(id) {
-    this.hasAskedForLandscape = true;
+    const extent = this.map.extentNeeded();
+    if (extent <= this.askedExtent) return;
+    this.askedExtent = extent;
     try {
-      const landscape = await api.getLandscape(id);
+      const landscape = await api.getLandscape(id, extent);
       if (this.job?.id === id) this.map.takeLandscape(landscape);
     } catch (error) {
       this.status.textContent = error.message;
