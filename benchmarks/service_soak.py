@@ -148,6 +148,8 @@ def main() -> None:
         for thread in threads:
             thread.join()
         print(f"jobs: {dict(counts)}")
+        metrics = Client(service.url).fetch("GET", "/metrics", None, {}).decode()
+        print(*[line for line in metrics.splitlines() if line.startswith("rhumb_workers_replaced")])
         print(f"database: {(Path(folder) / 'jobs.sqlite3').stat().st_size / 1e6:.1f} MB")
     rows = np.asarray(found)
     for column, label in ((1, "server"), (2, "workers")):

@@ -92,11 +92,13 @@ class ServiceProcess:
 
 
 def children(pid: int) -> list[int]:
-    """Return the child processes of a process, whichever of its threads has started them."""
+    """Return the child processes of a process."""
     found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # the thread has just ended
-            found += [int(word) for word in path.read_text().split()]
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == pid:
+                found.append(int(path.parent.name))
     return found
 
 

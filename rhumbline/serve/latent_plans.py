@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from rhumbline.errors import InputError
 from rhumbline.search.account import Spent
@@ -41,19 +43,34 @@ def landscape(task: Task, extent: float) -> dict[str, Any]:
     if size != 2:
         advice = "only policies with two (rhumb train --set policy.latent=2) have a heat map"
         raise InputError(f"the latents have {size} dimensions; {advice}")
-    axis = torch.linspace(-extent, extent, LANDSCAPE_POINTS, device=task.device)
-    latents = torch.cartesian_prod(axis, axis).flip(1)
-    stride = -(-task.starts.shape[-1] // LANDSCAPE_STARTS)
-    starts = task.starts[:, ::stride]
     start_clock(task, Budget(seconds=LANDSCAPE_SECONDS))
     try:
-        rolled = task.rollout(latents[None], temperature=0.0, starts=starts)
+        costs = grid_costs_of(task, extent)
     except Spent:
         reason = f"did not fit into {LANDSCAPE_SECONDS:.0f} s"
         raise InputError(f"the heat map of an instance of this size {reason}") from None
-    costs = rolled.cost[0].amin(1) * task.batch.scale[0]
-    table = costs.reshape(LANDSCAPE_POINTS, LANDSCAPE_POINTS).cpu().numpy()
-    return {"extent": extent, "costs": np.round(table.astype(np.float64), 4).tolist()}
+    return {"extent": extent, "costs": rounded_rows(costs)}
+
+
+def grid_costs_of(task: Task, extent: float) -> Float[Tensor, "G G"]:
+    """Return the greedy cost of each latent of the grid; raise `Spent` if that takes too long."""
+    points = LANDSCAPE_POINTS
+    axis = torch.linspace(-extent, extent, points, device=task.device)
+    latents = torch.cartesian_prod(axis, axis)
+    latents = latents.flip(1)  # the first coordinate changes along a row
+    count = task.starts.shape[-1]
+    stride = -(-count // LANDSCAPE_STARTS)
+    starts = task.starts[:, ::stride]
+    rolled = task.rollout(latents[None], temperature=0.0, starts=starts)
+    costs = rolled.cost.amin(2)
+    costs = costs * task.batch.scale[:, None]
+    return costs.reshape(points, points)
+
+
+def rounded_rows(table: Float[Tensor, "G G"]) -> list[list[float]]:
+    """Return a table with as many digits as a picture needs."""
+    exact = table.cpu().numpy().astype(np.float64)
+    return np.round(exact, 4).tolist()
 
 
 LATENT_QUESTIONS = {"plan": plan_of_latent, "landscape": landscape}

@@ -25,9 +25,12 @@ from rhumbline.serve.worker import Message
 MAX_TRIES = 2  # in a batch, then alone
 STORE_INTERVAL = 0.5  # seconds between two writes of the best plan of a running job
 MAX_LANDSCAPES = 64  # heat maps that are kept in memory
-# A batch that takes longer than this factor and these seconds allow is stuck.
+# A batch is stuck if it has used more processor time than this factor and these seconds allow, or
+# has not ended for very long. The clock alone says little on an overloaded machine, on which the
+# kernels may take minutes to compile.
 STUCK_FACTOR = 1.5
-STUCK_SECONDS = 60.0
+STUCK_CPU_SECONDS = 60.0
+STUCK_SECONDS = 600.0
 
 
 @dataclass
@@ -55,9 +58,9 @@ class Service:
         self.decoder: LatentDecoder | None = None
         self.landscapes: dict[tuple[str, float], dict[str, Any]] = {}
         self.is_closing = False
-        threads = threads_per_worker(settings.workers)
+        self.threads = threads_per_worker(settings.workers)
         self.workers = [
-            WorkerProcess(settings, threads, self.hear, self.replace_worker)
+            WorkerProcess(settings, self.threads, self.hear, self.replace_worker)
             for _ in range(settings.workers)
         ]
         self.resume()
@@ -243,6 +246,7 @@ class Service:
             self.store.update(job)
         worker.batch = batch
         worker.begun = time.monotonic()
+        worker.cpu_begun = worker.cpu_seconds()
         self.totals.batches += 1
         self.totals.batched_jobs += len(batch)
         payload = [
@@ -389,10 +393,13 @@ class Service:
         now = time.monotonic()
         with self.lock:
             for worker in self.workers:
-                if worker.batch:
-                    seconds = max(job.seconds for job in worker.batch)
-                    if now - worker.begun > STUCK_FACTOR * seconds + STUCK_SECONDS:
-                        worker.kill()
+                if not worker.batch:
+                    continue
+                seconds = STUCK_FACTOR * max(job.seconds for job in worker.batch)
+                cpu_seconds = (worker.cpu_seconds() - worker.cpu_begun) / self.threads
+                took_long = now - worker.begun > seconds + STUCK_SECONDS
+                if took_long or cpu_seconds > seconds + STUCK_CPU_SECONDS:
+                    worker.kill()
 
     def delete_old(self) -> int:
         """Delete jobs that ended longer ago than they are kept."""

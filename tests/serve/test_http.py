@@ -1,6 +1,7 @@
 """The interface over HTTP, without processes: routes, limits, tokens and headers."""
 
 import json
+import re
 
 import pytest
 from fake_workers import FakeWorker, plan, square
@@ -10,6 +11,7 @@ from rhumbline.errors import InputError
 from rhumbline.serve import service as service_module
 from rhumbline.serve.http.app import make_app
 from rhumbline.serve.http.security import Tokens, read_tokens
+from rhumbline.serve.http.server import Address
 from rhumbline.serve.settings import ServiceSettings
 
 TOKEN = "0123456789abcdef"
@@ -171,6 +173,21 @@ def test_a_full_queue_says_when_to_come_back(settings, tmp_path) -> None:
     assert int(answer.headers["retry-after"]) > 0
 
 
+def test_a_name_with_markup_stays_text(client) -> None:
+    text = (
+        "NAME: <script>alert(1)</script>\nTYPE: TSP\nDIMENSION: 4\nEDGE_WEIGHT_TYPE: EUC_2D\n"
+        "NODE_COORD_SECTION\n1 0 0\n2 0 1\n3 1 1\n4 1 0\nEOF\n"
+    )
+    job = {"name": 'x"><img src=x>\r\nX-Evil: 1.tsp', "text": text, "seconds": 1}
+    place = send(client, job).headers["location"]
+    finish(client)
+    picture = client.get(f"{place}/picture?format=svg")
+    assert "<script" not in picture.text
+    name = picture.headers["content-disposition"]
+    assert re.fullmatch(r'attachment; filename="[A-Za-z0-9-]+\.svg"', name)
+    assert "x-evil" not in picture.headers
+
+
 def test_every_answer_has_the_headers_of_safety(client) -> None:
     for path in ("/", "/health", "/v1/jobs", "/v1/jobs/none", "/page/main.js"):
         headers = client.get(path).headers
@@ -211,6 +228,17 @@ def test_token_files_that_cannot_be_used(tmp_path, text, message) -> None:
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         read_tokens(path)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback"),
+    [
+        *(("127.0.0.1", True), ("127.9.9.9", True), ("localhost", True), ("::1", True)),
+        *(("0.0.0.0", False), ("::", False), ("127.0.0.1.example.org", False), ("10.0.0.1", False)),
+    ],
+)
+def test_only_addresses_of_this_machine_need_no_token(host, is_loopback) -> None:
+    assert Address(host, 8400).is_loopback == is_loopback
 
 
 def test_metrics_and_the_description_of_the_interface(client) -> None:

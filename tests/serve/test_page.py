@@ -220,6 +220,21 @@ def test_pasted_lines_are_solved_or_refused_with_their_number(page) -> None:
     assert cost(page) == 20
 
 
+def test_a_name_with_markup_stays_text(page, tmp_path) -> None:
+    name = "<img src=x onerror=alert(1)>.tsp"
+    page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+    path = tmp_path / name
+    text = (ROOT / "examples/harbour100.tsp").read_text()
+    path.write_text(re.sub("NAME *:.*", "NAME: <b>bold</b>", text))
+    drop_file(page, path)
+    solve(page, seconds=1)
+    wait_until_done(page)
+    assert "<b>bold</b>" in page.locator("#status").inner_text()
+    page.locator("#jobs td", has_text="<b>bold</b>").first.wait_for(timeout=WAIT)
+    assert page.locator("#file-name").inner_text().startswith("<img")
+    assert page.locator("main img, main b").count() == 0
+
+
 def test_a_job_shop_shows_its_schedule(page) -> None:
     page.locator("#example").select_option(label="Job shop, 10 jobs on 10 machines")
     solve(page)

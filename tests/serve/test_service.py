@@ -4,6 +4,7 @@ import pytest
 from fake_workers import plan, square
 
 from rhumbline.errors import InputError
+from rhumbline.serve import service as service_module
 from rhumbline.serve.jobs import Job, JobState
 from rhumbline.serve.requests import Refused
 
@@ -126,18 +127,29 @@ def test_a_restarted_service_has_all_results_and_goes_on_from_the_best_plans(mak
     assert second.find("me", running.id).best["cost"] == 9
 
 
-def test_a_worker_that_never_ends_is_killed(make_service, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "cpu_seconds", "is_killed"),
+    [
+        (62.0, 62.0, False),
+        (64.0, 64.0, True),  # more than 1.5 times the 2 seconds of the job and a minute
+        (600.0, 1.0, False),  # the machine is overloaded
+        (604.0, 1.0, True),
+    ],
+)
+def test_a_worker_that_never_ends_is_killed(
+    make_service, monkeypatch, seconds, cpu_seconds, is_killed
+) -> None:
+    monkeypatch.setattr(service_module, "threads_per_worker", lambda workers: 1)
     service = make_service(workers=1)
     service.submit("me", square(seconds=2))
     worker = service.workers[0]
+    worker.cpu = 5.0
     worker.get_ready()
     worker.begun = 100.0
-    monkeypatch.setattr("rhumbline.serve.service.time.monotonic", lambda: 100.0 + 60.0)
+    worker.cpu += cpu_seconds
+    monkeypatch.setattr("rhumbline.serve.service.time.monotonic", lambda: 100.0 + seconds)
     service.kill_stuck_workers()
-    assert worker.kills == 0
-    monkeypatch.setattr("rhumbline.serve.service.time.monotonic", lambda: 100.0 + 64.0)
-    service.kill_stuck_workers()
-    assert worker.kills == 1
+    assert worker.kills == is_killed
 
 
 def test_an_idempotency_key_gives_the_same_job(make_service) -> None:

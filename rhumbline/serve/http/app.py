@@ -216,10 +216,12 @@ def limit_of(request: Request) -> int:
 
 def extent_of(request: Request) -> float:
     """Return how far a heat map reaches; few values, so that heat maps can be kept."""
-    text = request.query_params.get("extent", f"{LANDSCAPE_EXTENTS[0]:g}")
     known = {f"{extent:g}": extent for extent in LANDSCAPE_EXTENTS}
+    smallest = next(iter(known))
+    text = request.query_params.get("extent", smallest)
     if text not in known:
-        raise InputError(f"extent is {shorten_repr(text)}, expected one of {', '.join(known)}")
+        listed = ", ".join(known)
+        raise InputError(f"extent is {shorten_repr(text)}, expected one of {listed}")
     return known[text]
 
 

@@ -1,5 +1,6 @@
 """The HTTP server: sockets, limits on connections, and an orderly end."""
 
+import ipaddress
 import socket
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +24,12 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        names = ("localhost", "::1")
-        return self.host in names or self.host.startswith("127.")
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:  # a name, which may stand for any address
+            return False
 
     @property
     def url(self) -> str:
