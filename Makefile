@@ -20,7 +20,8 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-# Real servers, a real browser, a real Ray cluster. Without chromium the browser's tests are skipped.
+# Real servers, a real browser, a real Ray cluster. Without chromium (Debian: apt-get install chromium)
+# the tests of the page are skipped.
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 

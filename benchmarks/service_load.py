@@ -27,6 +27,7 @@ from rhumbline.client import Client, ServiceError  # noqa: E402
 from tools.service_process import ServiceProcess, running_service  # noqa: E402
 
 SIZES = (20, 30, 50, 75, 100)
+WARM_UP_JOBS = 4  # with different seeds, so that they are solved one by one by all workers
 
 
 @dataclass
@@ -71,8 +72,18 @@ def run_client(load: Load, url: str) -> None:
             load.found.append(job)
 
 
+def warm_up(service: ServiceProcess) -> None:
+    """Wait until the workers have started and have loaded their policy."""
+    client = Client(service.url)
+    square = {"coordinates": [[0, 0], [0, 1], [1, 1], [1, 0]]}
+    ids = [client.submit(square, seconds=1, seed=seed) for seed in range(WARM_UP_JOBS)]
+    for job_id in ids:
+        client.wait(job_id)
+
+
 def measure(load: Load, clients: int, service: ServiceProcess, kills: int) -> dict[str, Any]:
     """Run the load against a server; kill the server some times on the way."""
+    warm_up(service)
     start = time.monotonic()
     threads = [
         threading.Thread(target=run_client, args=(load, service.url)) for _ in range(clients)
@@ -95,7 +106,7 @@ def measure(load: Load, clients: int, service: ServiceProcess, kills: int) -> di
         "median overhead, s": round(statistics.median(overheads), 3),
         "median wait, s": round(statistics.median(job["waited"] for job in load.found), 2),
         "mean batch": round(statistics.mean(job["batch"] for job in load.found), 1),
-        "memory, MB": round(service.resident_megabytes()),
+        "memory, MB": round(sum(service.memory_of_processes())),
     }
 
 
@@ -106,7 +117,7 @@ def seconds_between(job: dict[str, Any], first: str, last: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--alone", type=int, default=None, help="jobs of the run without batches")
     parser.add_argument("--clients", type=int, default=64)

@@ -20,7 +20,9 @@ from rhumbline.errors import RhumbError
 
 FINAL_STATES = ("done", "interrupted", "failed")
 MAX_RETRIES = 5  # of a request that the server could not take or answer
+FIRST_PAUSE = 0.2  # seconds before a repetition; each further one waits twice as long
 LONGEST_PAUSE = 2.0  # seconds between two questions about a job
+LONGEST_WAIT = 60.0  # seconds that a service may ask a client to wait
 
 
 class ServiceError(RhumbError):
@@ -93,11 +95,11 @@ class Client:
 
     def job(self, job_id: str) -> dict[str, Any]:
         """Return a job with its best plan so far."""
-        return self.ask("GET", f"/v1/jobs/{quote(job_id)}")
+        return self.ask("GET", f"/v1/jobs/{quote(job_id, safe='')}")
 
     def stop(self, job_id: str) -> dict[str, Any]:
         """Stop a job and return it with its best plan."""
-        return self.ask("DELETE", f"/v1/jobs/{quote(job_id)}")
+        return self.ask("DELETE", f"/v1/jobs/{quote(job_id, safe='')}")
 
     def jobs(self, limit: int = 50) -> list[dict[str, Any]]:
         """Return the latest jobs, newest first, without their plans."""
@@ -105,7 +107,7 @@ class Client:
 
     def plan(self, job_id: str) -> str:
         """Return the best plan of a job as a file: .tour, .sol or .sched."""
-        path = f"/v1/jobs/{quote(job_id)}/plan"
+        path = f"/v1/jobs/{quote(job_id, safe='')}/plan"
         content = self.fetch("GET", path, None, {})
         return content.decode()
 
@@ -123,14 +125,14 @@ class Client:
         may_repeat = method != "POST" or "Idempotency-Key" in headers
         for trial in range(MAX_RETRIES + 1):
             request = self.request(method, path, body, headers)
-            pause = 0.2 * 2**trial
+            pause = FIRST_PAUSE * 2**trial
             try:
                 with urlopen(request, timeout=self.timeout) as answer:
                     return answer.read()
             except HTTPError as error:
                 if error.code != 429 or trial == MAX_RETRIES:
                     raise ServiceError(error.code, refusal(error)) from None
-                pause = float(error.headers.get("Retry-After") or pause)
+                pause = retry_seconds(error, pause)
             except (URLError, OSError, http.client.HTTPException) as error:
                 if trial == MAX_RETRIES or not may_repeat:
                     reason = getattr(error, "reason", error)
@@ -147,6 +149,18 @@ class Client:
         if self.token:
             request.add_header("Authorization", f"Bearer {self.token}")
         return request
+
+
+def quote_id(job_id: str) -> str:
+    """Return an id as a part of a path; it is one part, whatever it holds."""
+    return quote(job_id, safe="")
+
+
+def retry_seconds(error: HTTPError, default: float) -> float:
+    """Return how long the service asks to wait; anything but whole seconds is ignored."""
+    text = error.headers.get("Retry-After", "")
+    is_number = text.isascii() and text.isdigit()
+    return min(float(text), LONGEST_WAIT) if is_number else default
 
 
 def refusal(error: HTTPError) -> str:

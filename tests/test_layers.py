@@ -40,7 +40,7 @@ FRIENDS = {
 KERNEL_COMPILERS = ("triton", "numba", "llvmlite")
 SOLVERS = ("elkai", "hygese", "pyvrp", "ortools")
 ONLY_IN = {"rich": {"cli"}, "typer": {"cli"}, "matplotlib": {"plots"}}
-ONLY_IN |= {name: {"serve"} for name in ("starlette", "uvicorn", "anyio")}
+ONLY_IN |= {name: {"serve"} for name in ("starlette", "uvicorn", "anyio", "h11")}
 ONLY_IN |= {name: {"kernels"} for name in KERNEL_COMPILERS}
 # External solvers improve plans, and suites compare with them.
 ONLY_IN |= {name: {"external", "bench"} for name in SOLVERS}

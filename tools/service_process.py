@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -80,26 +80,30 @@ class ServiceProcess:
             self.kill()
             raise
 
-    def resident_megabytes(self) -> float:
-        """Return the memory of the server and its workers, in MB."""
+    def memory_of_processes(self) -> list[float]:
+        """Return the resident memory of the server and of each of its workers, in MB."""
         assert self.process is not None
-        total = 0
+        found: list[float] = []
         for pid in (self.process.pid, *children(self.process.pid)):
             with contextlib.suppress(OSError):
                 pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-                total += pages * os.sysconf("SC_PAGE_SIZE")
-        return total / 1e6
+                found.append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+        return found
 
 
 def children(pid: int) -> list[int]:
     """Return the child processes of a process."""
-    with contextlib.suppress(OSError):
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return []
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == pid:
+                found.append(int(path.parent.name))
+    return found
 
 
 @contextlib.contextmanager
-def running_service(data: Path, *options: str) -> Iterator[ServiceProcess]:
+def running_service(data: Path, *options: str) -> Generator[ServiceProcess]:
     """Run a server while the context lasts."""
     service = ServiceProcess(data, *options)
     service.start()

@@ -79,7 +79,8 @@ class Progress:
     latest: Float[Tensor, "B"]  # cheapest cost of the latest step
     latents: Float[Tensor, "B K Z"] | None  # what the latest step tried
     phase: str = "search"  # then "polish", or the name of a classical solver
-    latent_costs: Float[Tensor, "B K"] | None = None  # the cheapest cost under each latent
+    # The cheapest cost under each latent, in the instances' own units, with surcharges
+    latent_costs: Float[Tensor, "B K"] | None = None
     distributions: Distributions | None = None  # that the strategy draws latents from
 
 
@@ -189,21 +190,21 @@ def make_progress(
         best=displayed_cost(task, best),
         latest=displayed_cost(task, latest),
         latents=None if step is None else step.latents,
-        latent_costs=None if step is None else costs_of_latents(step.latents, step.rollouts.cost),
+        latent_costs=None if step is None else costs_of_latents(task, step),
         distributions=distributions,
     )
 
 
-def costs_of_latents(
-    latents: Float[Tensor, "B K Z"] | None, cost: Float[Tensor, "B *"]
-) -> Float[Tensor, "B K"] | None:
-    """Return the cheapest cost under each latent of a step; None if rollouts are not by latent.
+def costs_of_latents(task: Task, step: Step) -> Float[Tensor, "B K"] | None:
+    """Return the cheapest cost under each latent of a step, in the instances' own units.
 
-    Steps of other packages may leave the latents out.
+    Returns None if rollouts are not by latent. Steps of other packages may leave the latents out.
     """
+    cost = step.rollouts.cost
+    latents: Tensor | None = step.latents
     if latents is None or cost.ndim != 3 or cost.shape[1] != latents.shape[1]:
         return None
-    return cost.amin(2)
+    return cost.amin(2) * task.original_batch.scale[:, None]
 
 
 def start_clock(task: Task, budget: Budget) -> float:

@@ -1,6 +1,7 @@
 """A job and its states, from the request to the last plan."""
 
 import asyncio
+import json
 import secrets
 import time
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from enum import StrEnum
 from typing import Any
 
 from rhumbline.serve.latent_log import LatentLog
+
+MAX_CURVE = 400  # improvements that are kept; beyond, early ones are thinned out
 
 
 class JobState(StrEnum):
@@ -33,7 +36,7 @@ class Job:
 
     id: str
     client: str
-    body: dict[str, Any]  # the JSON request, so that a restarted server can go on
+    body_text: str  # the JSON request, so that a restarted server can go on
     name: str
     problem: str
     size: int
@@ -53,7 +56,25 @@ class Job:
     batch_size: int = 1
     latents: LatentLog | None = None
     best_number: int = 0  # counts the improvements
+    curve: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     listeners: set[Callable[[], None]] = field(default_factory=set[Callable[[], None]])
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The request as an object.
+
+        It is kept as text, which takes a fraction of the memory of an object.
+        """
+        return json.loads(self.body_text)
+
+    def take_best(self, facts: dict[str, Any]) -> None:
+        """Take a better plan, and note when its cost was reached."""
+        if self.best is None or facts["cost"] < self.best["cost"]:
+            self.curve.append((facts["seconds"], facts["cost"]))
+            if len(self.curve) > MAX_CURVE:
+                del self.curve[1 : MAX_CURVE // 2 : 2]
+        self.best = facts
+        self.best_number += 1
 
     @property
     def wait_seconds(self) -> float:
@@ -66,7 +87,7 @@ class Job:
         best = self.best
         if best is not None and not with_plan:
             best = {key: value for key, value in best.items() if key != "plan"}
-        return {
+        facts: dict[str, Any] = {
             "id": self.id,
             "state": str(self.state),
             "name": self.name,
@@ -82,6 +103,9 @@ class Job:
             "best": best,
             "error": self.error,
         }
+        if with_plan:
+            facts["curve"] = self.curve
+        return facts
 
     def notify(self) -> None:
         """Wake all coroutines that follow the job."""

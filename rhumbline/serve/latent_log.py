@@ -1,6 +1,7 @@
-"""The latents that a search has tried, in two dimensions."""
+"""The latents that a search has tried, in two dimensions, and how its distributions moved."""
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,20 +9,31 @@ import numpy as np
 from jaxtyping import Float
 
 MAX_LATENTS = 5_000  # of one job; later ones replace random earlier ones
+MAX_STEPS = 60  # of which distributions are kept; beyond, every second one is dropped
 FIRST_AXES = 64  # latents before the axes are computed for the first time
+
+
+@dataclass(frozen=True)
+class DistributionStep:
+    """What the search drew its latents from in one step."""
+
+    tried: int  # latents when the step was over
+    means: Float[np.ndarray, "C Z"]
+    covariances: Float[np.ndarray, "C Z Z"]
 
 
 @dataclass
 class LatentLog:
     """Latents of one job with their costs, projected on their first two principal axes.
 
-    The axes are computed again only when the number of latents has doubled, and keep their
-    directions, so that a picture of them does not flip.
+    Latents are numbered from 0 as they are tried. The axes are computed again only when the number
+    of latents has doubled, and keep their directions, so that a picture of them does not flip.
     """
 
     latents: list[list[float]] = field(default_factory=list[list[float]])
     costs: list[float] = field(default_factory=list[float])
-    centres: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    numbers: list[int] = field(default_factory=list[int])
+    steps: list[DistributionStep] = field(default_factory=list[DistributionStep])
     tried: int = 0
     axes: Float[np.ndarray, "Z 2"] | None = None
     due: int = FIRST_AXES
@@ -30,46 +42,55 @@ class LatentLog:
     def add(self, latents: list[list[float]], costs: list[float]) -> None:
         """Record what one step has tried."""
         for latent, cost in zip(latents, costs, strict=True):
+            number = self.tried
             self.tried += 1
             if len(self.latents) < MAX_LATENTS:
                 self.latents.append(latent)
                 self.costs.append(cost)
+                self.numbers.append(number)
                 continue
             place = int(self.rng.integers(self.tried))
             if place < MAX_LATENTS:
                 self.latents[place] = latent
                 self.costs[place] = cost
+                self.numbers[place] = number
+
+    def add_step(self, means: list[Any], covariances: list[Any]) -> None:
+        """Record the distributions of the step whose latents were added last."""
+        step = DistributionStep(
+            self.tried,
+            np.asarray(means, dtype=np.float32),
+            np.asarray(covariances, dtype=np.float32),
+        )
+        self.steps.append(step)
+        if len(self.steps) > MAX_STEPS:
+            self.steps = self.steps[1::2]  # the latest one stays
+
+    def latent(self, number: int) -> list[float] | None:
+        """Return a latent by its number, or None if it was not kept."""
+        if number not in self.numbers:
+            return None
+        return self.latents[self.numbers.index(number)]
 
     def to_json(self) -> str:
-        """Return everything but the axes, which are computed again."""
-        rounded = [[round(x, 5) for x in latent] for latent in self.latents]
-        record = {
-            "latents": rounded,
-            "costs": self.costs,
-            "centres": self.centres,
-            "tried": self.tried,
-        }
+        """Return what a stored log needs: all latents, and the picture as it was at the end."""
+        rounded = np.round(np.asarray(self.latents), 5).tolist()
+        record = {"latents": rounded, "picture": self.view()}
         return json.dumps(record)
 
-    @classmethod
-    def from_json(cls, text: str) -> "LatentLog":
-        """Return a stored log."""
-        return cls(**json.loads(text))
-
     def view(self) -> dict[str, Any]:
-        """Return all points, and the distributions that the search draws from."""
+        """Return all points, and the distributions that the search draws from, step by step."""
         if not self.latents:
-            return {"dimensions": 0, "tried": 0, "points": [], "centres": [], "extent": 1.0}
+            return {"dimensions": 0, "tried": 0, "points": [], "steps": []}
         latents = np.asarray(self.latents)
         axes = self.current_axes(latents)
-        points = latents @ axes
-        rows = np.column_stack([points, np.asarray(self.costs)])
+        points = np.round(latents @ axes, 4).tolist()
+        rows = zip(points, self.costs, self.numbers, strict=True)
         return {
             "dimensions": latents.shape[1],
             "tried": self.tried,
-            "points": np.round(rows, 4).tolist(),
-            "centres": [projected_ellipse(centre, axes) for centre in self.centres],
-            "extent": float(np.abs(points).max()),
+            "points": [[x, y, cost, number] for (x, y), cost, number in rows],
+            "steps": [projected_step(step, axes) for step in self.steps],
         }
 
     def current_axes(self, latents: Float[np.ndarray, "N Z"]) -> Float[np.ndarray, "Z 2"]:
@@ -90,15 +111,55 @@ class LatentLog:
         return self.axes
 
 
-def projected_ellipse(centre: dict[str, Any], axes: Float[np.ndarray, "Z 2"]) -> dict[str, Any]:
-    """Return the mean and the one-sigma ellipse of a distribution in the plane of the axes."""
-    mean = np.asarray(centre["mean"]) @ axes
-    covariance = axes.T @ np.asarray(centre["covariance"]) @ axes
-    variances, directions = np.linalg.eigh(covariance)
-    radii = np.sqrt(np.maximum(variances, 0.0))
-    angle = float(np.arctan2(directions[1, 1], directions[0, 1]))
-    return {
-        "mean": np.round(mean, 4).tolist(),
-        "radii": np.round(radii[::-1], 4).tolist(),
-        "angle": round(angle, 4),
-    }
+@dataclass(frozen=True)
+class StoredLatents:
+    """The latents of a job that has ended."""
+
+    latents: list[list[float]]
+    picture: dict[str, Any]
+
+    @classmethod
+    def from_json(cls, text: str) -> "StoredLatents":
+        """Return what `LatentLog.to_json` has written."""
+        return cls(**json.loads(text))
+
+    def latent(self, number: int) -> list[float] | None:
+        """Return a latent by its number, or None if it was not kept."""
+        for latent, point in zip(self.latents, self.picture["points"], strict=True):
+            if point[3] == number:
+                return latent
+        return None
+
+    def view(self) -> dict[str, Any]:
+        """Return the picture as it was when the job ended."""
+        return self.picture
+
+
+def projected_step(step: DistributionStep, axes: Float[np.ndarray, "Z 2"]) -> dict[str, Any]:
+    """Return the means and the one-sigma ellipses of a step in the plane of the axes."""
+    means = step.means @ axes
+    covariances = axes.T @ step.covariances @ axes
+    centres = list[dict[str, Any]]()
+    for mean, covariance in zip(means, covariances, strict=True):
+        centre = ellipse_of(covariance)
+        centre["mean"] = rounded(mean)
+        centres.append(centre)
+    return {"tried": step.tried, "centres": centres}
+
+
+def ellipse_of(covariance: Float[np.ndarray, "2 2"]) -> dict[str, Any]:
+    """Return the radii of the one-sigma ellipse and the direction of the longer one."""
+    variances, directions = np.linalg.eigh(covariance)  # the larger one comes last
+    positive = np.maximum(variances, 0.0)
+    radii = np.sqrt(positive)
+    x, y = directions[:, 1]
+    angle = math.atan2(y, x)
+    ellipse = dict[str, Any]()
+    ellipse["radii"] = rounded(radii[::-1])
+    ellipse["angle"] = round(angle, 4)
+    return ellipse
+
+
+def rounded(values: Float[np.ndarray, "N"]) -> list[float]:
+    """Return numbers with as many digits as a picture needs."""
+    return np.round(values.astype(np.float64), 4).tolist()

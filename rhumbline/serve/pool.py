@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rhumbline.serve.settings import ServiceSettings
@@ -30,6 +31,7 @@ class WorkerProcess:
         self.on_death = on_death
         self.batch: Any = None  # what it works on; the service sets it
         self.begun = 0.0  # when it was given its batch
+        self.cpu_begun = 0.0  # the processor time that it had used by then
         self.is_ready = False  # to be given work: batches form while a process starts
         self.is_closing = False
         self.start()
@@ -68,6 +70,17 @@ class WorkerProcess:
         if self.process.pid and self.process.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, STOP)
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time that the process has used so far; 0 if it is dead."""
+        try:
+            text = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except OSError:
+            return 0.0
+        fields = text.rpartition(")")[2].split()  # after the name, which may hold anything
+        user_ticks = int(fields[11])
+        system_ticks = int(fields[12])
+        return (user_ticks + system_ticks) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
         """Kill a process that no longer answers; its death is then reported as any other."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rhumbline import files
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, RhumbError
 from rhumbline.improvers import SOLVER_NAMES
 from rhumbline.inputs import instances_from
 from rhumbline.pipeline import SolveRequest, max_group_length
@@ -21,6 +21,14 @@ from rhumbline.serve.settings import ServiceSettings
 OPTIONS = ("seconds", "attempts", "search", "then", "seed", "top", "latents")
 LARGEST_SEED = 2**31 - 1
 LARGEST_NAME = 200  # characters
+
+
+class Refused(RhumbError):
+    """A job that is not accepted now, with the HTTP status that says why."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Requests of equal size that want the same budget are solved together in one batc
 called from any thread; one lock guards all jobs.
 """
 
-import queue
+import json
 import threading
 import time
 from collections import Counter
@@ -12,29 +12,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rhumbline.errors import InputError, RhumbError
+from rhumbline.errors import InputError
 from rhumbline.serve.jobs import Job, JobState, new_id
-from rhumbline.serve.latent_log import LatentLog
+from rhumbline.serve.latent_decoder import LatentDecoder
+from rhumbline.serve.latent_log import LatentLog, StoredLatents
 from rhumbline.serve.pool import WorkerProcess, threads_per_worker
-from rhumbline.serve.requests import make_instance, max_batch_length, parse_request
+from rhumbline.serve.requests import Refused, make_instance, max_batch_length, parse_request
 from rhumbline.serve.settings import ServiceSettings
 from rhumbline.serve.store import JobStore, cutoff
 from rhumbline.serve.worker import Message
 
 MAX_TRIES = 2  # in a batch, then alone
 STORE_INTERVAL = 0.5  # seconds between two writes of the best plan of a running job
-# A batch that takes longer than this factor and these seconds allow is stuck.
+MAX_LANDSCAPES = 64  # heat maps that are kept in memory
+# A batch is stuck if it has used more processor time than this factor and these seconds allow, or
+# has not ended for very long. The clock alone says little on an overloaded machine, on which the
+# kernels may take minutes to compile.
 STUCK_FACTOR = 1.5
-STUCK_SECONDS = 60.0
-DECODE_SECONDS = 30.0  # that a click on a latent may take
-
-
-class Refused(RhumbError):
-    """A job that is not accepted now, with the HTTP status that says why."""
-
-    def __init__(self, status: int, message: str):
-        super().__init__(message)
-        self.status = status
+STUCK_CPU_SECONDS = 60.0
+STUCK_SECONDS = 600.0
 
 
 @dataclass
@@ -60,10 +56,11 @@ class Service:
         self.totals = Totals()
         self.stored_at: dict[str, float] = {}
         self.decoder: LatentDecoder | None = None
+        self.landscapes: dict[tuple[str, float], dict[str, Any]] = {}
         self.is_closing = False
-        threads = threads_per_worker(settings.workers)
+        self.threads = threads_per_worker(settings.workers)
         self.workers = [
-            WorkerProcess(settings, threads, self.hear, self.replace_worker)
+            WorkerProcess(settings, self.threads, self.hear, self.replace_worker)
             for _ in range(settings.workers)
         ]
         self.resume()
@@ -73,18 +70,14 @@ class Service:
     def submit(self, client: str, body: Any, key: str | None = None) -> Job:
         """Accept a job, or return the one that was sent with the same key before."""
         request = parse_request(body, self.settings)
-        if key is not None:
-            known = self.store.find_by_key(client, key)
-            if known is not None:
-                if known.body != body:
-                    reason = "this Idempotency-Key belongs to a job with another body"
-                    raise Refused(409, f"{reason}; use a new key")
-                return self.find(client, known.id) or known
+        known = self.find_by_key(client, body, key)
+        if known is not None:
+            return known
         instance = make_instance(request, self.settings)
         job = Job(
             id=new_id(),
             client=client,
-            body=body,
+            body_text=json.dumps(body),
             name=instance.name,
             problem=instance.problem,
             size=instance.size,
@@ -95,17 +88,33 @@ class Service:
         )
         job.batch_limit = max_batch_length(instance, self.settings)
         with self.lock:
-            self.check_room(client)
+            known = self.find_by_key(client, body, key)  # the same request may come twice at once
+            if known is not None:
+                return known
+            self.check_room(client, job)
             self.store.insert(job)
             self.jobs[job.id] = job
         self.dispatch()
         return job
 
-    def check_room(self, client: str) -> None:
+    def find_by_key(self, client: str, body: Any, key: str | None) -> Job | None:
+        """Return the job that was sent with a key before; refuse another body with this key."""
+        known = None if key is None else self.store.find_by_key(client, key)
+        if known is None:
+            return None
+        if known.body != body:
+            reason = "this Idempotency-Key belongs to a job with another body"
+            raise Refused(409, f"{reason}; use a new key")
+        return self.find(client, known.id) or known
+
+    def check_room(self, client: str, job: Job) -> None:
         """Refuse a job that would be one too many."""
         limit = self.settings.max_queued
         if len(self.jobs) >= limit:
             raise Refused(429, f"{limit:,} jobs are waiting; try again later")
+        length = len(job.body_text) + sum(len(other.body_text) for other in self.jobs.values())
+        if length > self.settings.max_queued_bytes:
+            raise Refused(429, "the waiting jobs take too much memory; try again later")
         own_limit = self.settings.max_queued_per_client
         clients = [job.client for job in self.jobs.values()]
         own = clients.count(client)
@@ -120,9 +129,26 @@ class Service:
         job = job or self.store.find(job_id)
         return job if job and job.client == client else None
 
-    def latents_of(self, job: Job) -> LatentLog | None:
-        """Return the latents that were tried for a job, if they were recorded."""
-        return job.latents or self.store.find_latents(job.id)
+    def view_latents(self, job: Job) -> dict[str, Any] | None:
+        """Return a picture of the latents tried for a job; None if they are not recorded."""
+        with self.lock:  # workers add latents at any time
+            log = self.latents_of(job)
+            return log.view() if log else None
+
+    def find_latent(self, job: Job, number: int) -> list[float] | None:
+        """Return a recorded latent by its number."""
+        with self.lock:
+            log = self.latents_of(job)
+            return log.latent(number) if log else None
+
+    def latents_of(self, job: Job) -> LatentLog | StoredLatents | None:
+        """Return the record of the latents that were tried for a job, if it has one."""
+        if job.latents is not None:
+            return job.latents
+        stored = self.store.find_latents(job.id)
+        if stored is None and job.body.get("latents") is True:
+            return LatentLog()  # it was stopped before it had tried any
+        return stored
 
     def latest(self, client: str, limit: int) -> list[Job]:
         """Return the latest jobs of a client, newest first."""
@@ -142,10 +168,25 @@ class Service:
 
     def decode(self, job: Job, latent: Sequence[float]) -> dict[str, Any]:
         """Return the plan that the policy builds at one latent."""
+        return self.start_decoder().ask("plan", job.body, list(latent))
+
+    def landscape(self, job: Job, extent: float) -> dict[str, Any]:
+        """Return the costs over a two-dimensional latent space; the latest ones are kept."""
+        known = self.landscapes.get((job.id, extent))
+        if known is None:
+            known = self.start_decoder().ask("landscape", job.body, extent)
+            with self.lock:
+                self.landscapes[job.id, extent] = known
+                if len(self.landscapes) > MAX_LANDSCAPES:
+                    self.landscapes.pop(next(iter(self.landscapes)))
+        return known
+
+    def start_decoder(self) -> LatentDecoder:
+        """Return the process for questions about latents, which starts with the first one."""
         with self.lock:
             if self.decoder is None:
                 self.decoder = LatentDecoder(self.settings)
-        return self.decoder.decode(job.body, latent)
+            return self.decoder
 
     # --- what runs next
 
@@ -205,6 +246,7 @@ class Service:
             self.store.update(job)
         worker.batch = batch
         worker.begun = time.monotonic()
+        worker.cpu_begun = worker.cpu_seconds()
         self.totals.batches += 1
         self.totals.batched_jobs += len(batch)
         payload = [
@@ -251,7 +293,8 @@ class Service:
             self.keep_best(job, facts)
         elif message.kind == "latents" and job.latents is not None:
             job.latents.add(facts["latents"], facts["costs"])
-            job.latents.centres = facts.get("centres", [])
+            if "means" in facts:
+                job.latents.add_step(facts["means"], facts["covariances"])
         elif message.kind == "finished":
             self.finish(job, facts)
             return
@@ -261,8 +304,7 @@ class Service:
         """Keep a plan if it is better than all before it, also on disk."""
         if job.best is not None and facts["cost"] >= job.best["cost"]:
             return
-        job.best = facts
-        job.best_number += 1
+        job.take_best(facts)
         now = time.monotonic()
         if now - self.stored_at.get(job.id, 0.0) >= STORE_INTERVAL:
             self.stored_at[job.id] = now
@@ -273,8 +315,7 @@ class Service:
         interrupted = facts.pop("interrupted")
         self.totals.attempts += facts["attempts"]
         if job.best is None or facts["cost"] <= job.best["cost"]:
-            job.best = facts
-            job.best_number += 1
+            job.take_best(facts)
         self.end(job, JobState.INTERRUPTED if interrupted else JobState.DONE)
 
     def end(self, job: Job, state: JobState, error: str | None = None) -> None:
@@ -352,10 +393,13 @@ class Service:
         now = time.monotonic()
         with self.lock:
             for worker in self.workers:
-                if worker.batch:
-                    seconds = max(job.seconds for job in worker.batch)
-                    if now - worker.begun > STUCK_FACTOR * seconds + STUCK_SECONDS:
-                        worker.kill()
+                if not worker.batch:
+                    continue
+                seconds = STUCK_FACTOR * max(job.seconds for job in worker.batch)
+                cpu_seconds = (worker.cpu_seconds() - worker.cpu_begun) / self.threads
+                took_long = now - worker.begun > seconds + STUCK_SECONDS
+                if took_long or cpu_seconds > seconds + STUCK_CPU_SECONDS:
+                    worker.kill()
 
     def delete_old(self) -> int:
         """Delete jobs that ended longer ago than they are kept."""
@@ -372,38 +416,3 @@ class Service:
         if self.decoder is not None:
             self.decoder.close()
         self.store.close()
-
-
-class LatentDecoder:
-    """A worker of its own for single latents, so that a click need not wait for a search."""
-
-    def __init__(self, settings: ServiceSettings):
-        self.answers: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self.lock = threading.Lock()
-        self.worker = WorkerProcess(settings, 1, self.hear, self.die)
-
-    def hear(self, worker: WorkerProcess, message: Message) -> None:
-        """Pass an answer to the request that waits for it."""
-        if message.kind != "idle":
-            self.answers.put(message)
-
-    def die(self, worker: WorkerProcess, exit_code: int | None) -> None:
-        """Answer the request that waits, and start again."""
-        self.answers.put(Message("refused", facts=f"the process ended with code {exit_code}"))
-        worker.start()
-
-    def decode(self, body: dict[str, Any], latent: Sequence[float]) -> dict[str, Any]:
-        """Return the plan of a latent."""
-        with self.lock:
-            self.worker.send("decode", {"body": body, "latent": list(latent)})
-            try:
-                answer = self.answers.get(timeout=DECODE_SECONDS)
-            except queue.Empty:
-                raise Refused(503, "the plan of this latent takes too long") from None
-        if answer.kind != "decoded":
-            raise InputError(str(answer.facts))
-        return answer.facts
-
-    def close(self) -> None:
-        """End the process."""
-        self.worker.close()

@@ -11,9 +11,11 @@ class ServiceSettings:
 
     data: Path
     workers: int = 2
+    policies: tuple[tuple[str, str], ...] = ()  # problem and checkpoint; default: the shipped ones
     keep_seconds: float = 7 * 86_400.0  # for which ended jobs are kept
     max_queued: int = 10_000  # jobs that wait or run
     max_queued_per_client: int = 2_000
+    max_queued_bytes: int = 256 << 20  # of the bodies of jobs that wait or run, kept in memory
     max_body_bytes: int = 8 << 20
     max_nodes: int = 1_000
     max_seconds: float = 600.0

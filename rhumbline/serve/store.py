@@ -12,7 +12,7 @@ from typing import Any
 
 from rhumbline.errors import InputError
 from rhumbline.serve.jobs import Job, JobState
-from rhumbline.serve.latent_log import LatentLog
+from rhumbline.serve.latent_log import LatentLog, StoredLatents
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -27,6 +27,8 @@ CREATE TABLE IF NOT EXISTS jobs (
     body TEXT NOT NULL,
     progress TEXT NOT NULL,
     best TEXT,
+    curve TEXT NOT NULL,
+    batch INTEGER NOT NULL DEFAULT 1,
     error TEXT
 );
 CREATE TABLE IF NOT EXISTS latents (job TEXT PRIMARY KEY, record BLOB NOT NULL);
@@ -34,7 +36,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS by_key ON jobs (client, idempotency_key);
 CREATE INDEX IF NOT EXISTS by_time ON jobs (client, created);
 CREATE INDEX IF NOT EXISTS by_state ON jobs (state);
 """
-FORMAT = 1  # user_version of the database
+FORMAT = 2  # user_version of the database
 
 
 class JobStore:
@@ -74,12 +76,12 @@ class JobStore:
         facts["seconds"] = job.seconds
         row = (
             *(job.id, job.client, job.idempotency_key, str(job.state), job.created),
-            *(json.dumps(facts), json.dumps(job.body), "{}"),
+            *(json.dumps(facts), job.body_text, "{}", "[]"),
         )
         with self.lock:
             self.database.execute(
                 "INSERT INTO jobs (id, client, idempotency_key, state, created, facts, body,"
-                " progress) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                " progress, curve) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
 
@@ -88,12 +90,12 @@ class JobStore:
         row = (
             *(str(job.state), job.started, job.ended, json.dumps(job.progress)),
             json.dumps(job.best) if job.best else None,
-            *(job.error, job.id),
+            *(json.dumps(job.curve), job.batch_size, job.error, job.id),
         )
         with self.lock:
             self.database.execute(
-                "UPDATE jobs SET state=?, started=?, ended=?, progress=?, best=?, error=?"
-                " WHERE id=?",
+                "UPDATE jobs SET state=?, started=?, ended=?, progress=?, best=?, curve=?,"
+                " batch=?, error=? WHERE id=?",
                 row,
             )
 
@@ -103,12 +105,12 @@ class JobStore:
         with self.lock:
             self.database.execute("INSERT OR REPLACE INTO latents VALUES (?, ?)", (job_id, record))
 
-    def find_latents(self, job_id: str) -> LatentLog | None:
+    def find_latents(self, job_id: str) -> StoredLatents | None:
         """Return the stored latents of a job."""
         with self.lock:
             rows = self.database.execute("SELECT record FROM latents WHERE job=?", (job_id,))
             row = rows.fetchone()
-        return LatentLog.from_json(zlib.decompress(row[0]).decode()) if row else None
+        return StoredLatents.from_json(zlib.decompress(row[0]).decode()) if row else None
 
     def find(self, job_id: str) -> Job | None:
         """Return a stored job."""
@@ -149,7 +151,7 @@ class JobStore:
         with self.lock:
             rows = self.database.execute(
                 "SELECT id, client, idempotency_key, state, created, started, ended, facts, body,"
-                f" progress, best, error FROM jobs {condition}",
+                f" progress, best, curve, batch, error FROM jobs {condition}",
                 values,
             ).fetchall()
         yield from map(job_of_row, rows)
@@ -163,7 +165,8 @@ class JobStore:
 
 def job_of_row(row: tuple[Any, ...]) -> Job:
     """Return the job of a row."""
-    job_id, client, key, state, created, started, ended, facts, body, progress, best, error = row
+    job_id, client, key, state, created, started, ended, *texts = row
+    facts, body, progress, best, curve, batch, error = texts
     known = json.loads(facts)
     return Job(
         id=job_id,
@@ -177,9 +180,11 @@ def job_of_row(row: tuple[Any, ...]) -> Job:
         problem=known["problem"],
         size=known["size"],
         seconds=known["seconds"],
-        body=json.loads(body),
+        body_text=body,
         progress=json.loads(progress),
         best=json.loads(best) if best else None,
+        curve=[(seconds, cost) for seconds, cost in json.loads(curve)],
+        batch_size=batch,
         error=error,
         batch_key=(),
     )

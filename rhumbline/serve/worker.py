@@ -10,12 +10,13 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any
 
+from rhumbline.api import prepare
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import RhumbError
 from rhumbline.pipeline import Listener, load_policy, solve_groups
@@ -23,6 +24,8 @@ from rhumbline.search.after_search import Improvement
 from rhumbline.search.driver import Progress
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategy import Distributions
+from rhumbline.serve.latent_plans import LATENT_QUESTIONS
+from rhumbline.serve.plan_facts import verified_plan
 from rhumbline.serve.requests import make_instance, parse_request
 from rhumbline.serve.settings import ServiceSettings
 
@@ -34,7 +37,7 @@ class Message:
     """What a worker tells the server about a batch, or about one of its jobs."""
 
     kind: str  # started, progress, improved, latents, finished, refused, failed, idle
-    index: int | None = None  # of the job in the batch
+    index: int | None = None  # of the job in the batch, or the number of the request to decode
     facts: Any = None
 
 
@@ -75,7 +78,7 @@ class BatchListener(Listener):
                 "costs": costs[index].tolist(),
             }
             if progress.distributions is not None:
-                facts["centres"] = centres_of(progress.distributions, index)
+                facts |= distributions_of(progress.distributions, index)
             self.connection.send(Message("latents", index, facts))
 
     def improved(self, found: Improvement) -> None:
@@ -114,8 +117,8 @@ class Worker:
             try:
                 if kind == "solve":
                     self.solve(payload)
-                elif kind == "decode":
-                    self.decode(payload)
+                elif kind in LATENT_QUESTIONS:
+                    self.answer(LATENT_QUESTIONS[kind], payload)
                 self.connection.send(Message("idle"))
             except BrokenPipeError:
                 return
@@ -164,58 +167,32 @@ class Worker:
         return parse_plan(numbers, instance)
 
     def policy_for(self, problem: str) -> Any:
-        """Return the default policy of a problem, which is loaded once."""
+        """Return the policy of a problem, which is loaded once."""
         if problem not in self.policies:
-            self.policies[problem] = load_policy(None, problem)
+            name = dict(self.settings.policies).get(problem)
+            self.policies[problem] = load_policy(name, problem)
         return self.policies[problem]
 
-    def decode(self, payload: dict[str, Any]) -> None:
-        """Build the plan that the policy makes at one latent, greedily, from its best start."""
+    def answer(self, question: Callable[..., Any], payload: dict[str, Any]) -> None:
+        """Answer a question about latents of one job."""
+        number = payload["number"]
         try:
-            self.connection.send(Message("decoded", facts=self.plan_of_latent(payload)))
+            request = parse_request(payload["body"], self.settings)
+            instance = make_instance(request, self.settings)
+            policy = self.policy_for(instance.problem)
+            task = prepare([instance], policy=policy, seed=request.seed)
+            facts = question(task, *payload["words"])
+            self.connection.send(Message("answered", number, facts))
         except RhumbError as error:
-            self.connection.send(Message("refused", facts=str(error)))
-
-    def plan_of_latent(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Return the plan of a latent."""
-        import torch
-
-        from rhumbline.api import prepare
-
-        request = parse_request(payload["body"], self.settings)
-        instance = make_instance(request, self.settings)
-        policy = self.policy_for(instance.problem)
-        task = prepare([instance], policy=policy, seed=request.seed)
-        latent = torch.tensor(payload["latent"], dtype=torch.float32)
-        rolled = task.rollout(latent[None, None].to(task.device), temperature=0.0)
-        best = int(rolled.cost.flatten().argmin())
-        actions = rolled.actions.flatten(0, 2)[best].tolist()
-        plan = task.problem.decode(instance, actions)
-        plan.check(instance)
-        return verified_plan(instance, plan, plan.cost(instance))
+            self.connection.send(Message("refused", number, str(error)))
 
 
-def centres_of(distributions: Distributions, index: int) -> list[dict[str, Any]]:
-    """Return the components of one instance as lists."""
-    means = distributions.means[index].tolist()
+def distributions_of(distributions: Distributions, index: int) -> dict[str, Any]:
+    """Return means and covariances of the components of one instance as lists."""
     variances = distributions.sigmas[index] ** 2
     covariances = variances[:, None, None] * distributions.shapes[index]
-    centres = list[dict[str, Any]]()
-    for mean, covariance in zip(means, covariances.tolist(), strict=True):
-        centres.append({"mean": mean, "covariance": covariance})
-    return centres
-
-
-def verified_plan(instance: Any, plan: Any, cost: float) -> dict[str, Any]:
-    """Return a verified plan for clients."""
-    known = instance.best_known
-    gap = (cost - known) / abs(known) if known else None
-    return {
-        "cost": cost,
-        "gap": gap,
-        "plan": plan.to_file_numbers(instance),
-        "verified": True,
-    }
+    means = distributions.means[index]
+    return {"means": means.tolist(), "covariances": covariances.tolist()}
 
 
 def solution_facts(solution: Solution) -> dict[str, Any]:

@@ -18,6 +18,7 @@ class FakeWorker:
         self.kills = 0
         self.begun = 0.0
         self.starts = 0
+        self.cpu = 0.0
 
     def start(self) -> None:
         self.starts += 1
@@ -28,6 +29,9 @@ class FakeWorker:
 
     def stop_batch(self) -> None:
         self.stops += 1
+
+    def cpu_seconds(self) -> float:
+        return self.cpu
 
     def kill(self) -> None:
         self.kills += 1

@@ -1,6 +1,7 @@
 """The interface over HTTP, without processes: routes, limits, tokens and headers."""
 
 import json
+import re
 
 import pytest
 from fake_workers import FakeWorker, plan, square
@@ -10,6 +11,7 @@ from rhumbline.errors import InputError
 from rhumbline.serve import service as service_module
 from rhumbline.serve.http.app import make_app
 from rhumbline.serve.http.security import Tokens, read_tokens
+from rhumbline.serve.http.server import Address
 from rhumbline.serve.settings import ServiceSettings
 
 TOKEN = "0123456789abcdef"
@@ -83,18 +85,54 @@ def test_latents_are_shown_and_kept(client) -> None:
     place = send(client, square(latents=True)).headers["location"]
     worker = client.service.workers[0]
     worker.get_ready()
-    centre = {"mean": [0.0] * 3, "covariance": [[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]]}
-    latents = [[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.5, 0.0]]
-    worker.say("latents", 0, {"latents": latents, "costs": [3, 4, 5], "centres": [centre]})
+    covariance = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    facts = {"means": [[0.0, 0.0, 0.0]], "covariances": [covariance], "costs": [3, 4, 5]}
+    facts["latents"] = [[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.5, 0.0]]
+    worker.say("latents", 0, facts)
+    running = client.get(f"{place}/latents").json()
     worker.solve_all()
     found = client.get(f"{place}/latents").json()
+    assert found == running
     assert found["tried"] == 3
     # The first axis is the one along which latents differ most.
-    assert sorted(abs(round(x, 3)) for x, _, _ in found["points"])[1:] == [1.0, 1.0]
-    assert found["centres"][0]["radii"] == pytest.approx([1.0, 1.0])
-    assert (
-        client.get(send(client, square(seed=5)).headers["location"] + "/latents").status_code == 404
-    )
+    assert sorted(abs(round(x, 3)) for x, _, _, _ in found["points"])[1:] == [1.0, 1.0]
+    assert [number for _, _, _, number in found["points"]] == [0, 1, 2]
+    [step] = found["steps"]
+    assert step["tried"] == 3
+    assert step["centres"][0]["radii"] == pytest.approx([1.0, 1.0])
+
+
+def test_jobs_without_a_record_of_latents_say_so(client) -> None:
+    place = send(client, square(seed=5)).headers["location"]
+    assert client.get(f"{place}/latents").status_code == 404
+    stopped = send(client, square(latents=True)).headers["location"]
+    client.delete(stopped)  # before it had tried any
+    assert client.get(f"{stopped}/latents").json()["points"] == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *([], {}, {"number": 7}, {"number": "x"}, {"number": True}, {"latent": []}),
+        *({"latent": [10**400]}, {"latent": [1e300]}, {"latent": ["0"]}, {"latent": "0"}),
+    ],
+)
+def test_latents_that_cannot_be_decoded_are_refused(client, body) -> None:
+    place = send(client, square(latents=True)).headers["location"]
+    answer = client.post(f"{place}/decode", json=body)
+    assert answer.status_code == 422
+    assert "latent" in answer.json()["detail"]
+
+
+def test_the_curve_of_a_job_survives_it(client) -> None:
+    place = send(client).headers["location"]
+    worker = client.service.workers[0]
+    worker.get_ready()
+    for cost, seconds in ((9, 0.1), (12, 0.2), (7, 0.4)):
+        worker.say("improved", 0, plan(cost) | {"seconds": seconds})
+    worker.solve_all(cost=7)
+    job = client.get(place).json()
+    assert job["curve"] == [[0.1, 9], [0.4, 7]]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +171,21 @@ def test_a_full_queue_says_when_to_come_back(settings, tmp_path) -> None:
         answer = send(client)
     assert answer.status_code == 429
     assert int(answer.headers["retry-after"]) > 0
+
+
+def test_a_name_with_markup_stays_text(client) -> None:
+    text = (
+        "NAME: <script>alert(1)</script>\nTYPE: TSP\nDIMENSION: 4\nEDGE_WEIGHT_TYPE: EUC_2D\n"
+        "NODE_COORD_SECTION\n1 0 0\n2 0 1\n3 1 1\n4 1 0\nEOF\n"
+    )
+    job = {"name": 'x"><img src=x>\r\nX-Evil: 1.tsp', "text": text, "seconds": 1}
+    place = send(client, job).headers["location"]
+    finish(client)
+    picture = client.get(f"{place}/picture?format=svg")
+    assert "<script" not in picture.text
+    name = picture.headers["content-disposition"]
+    assert re.fullmatch(r'attachment; filename="[A-Za-z0-9-]+\.svg"', name)
+    assert "x-evil" not in picture.headers
 
 
 def test_every_answer_has_the_headers_of_safety(client) -> None:
@@ -175,6 +228,17 @@ def test_token_files_that_cannot_be_used(tmp_path, text, message) -> None:
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         read_tokens(path)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback"),
+    [
+        *(("127.0.0.1", True), ("127.9.9.9", True), ("localhost", True), ("::1", True)),
+        *(("0.0.0.0", False), ("::", False), ("127.0.0.1.example.org", False), ("10.0.0.1", False)),
+    ],
+)
+def test_only_addresses_of_this_machine_need_no_token(host, is_loopback) -> None:
+    assert Address(host, 8400).is_loopback == is_loopback
 
 
 def test_metrics_and_the_description_of_the_interface(client) -> None:

@@ -4,8 +4,9 @@ import pytest
 from fake_workers import plan, square
 
 from rhumbline.errors import InputError
-from rhumbline.serve.jobs import JobState
-from rhumbline.serve.service import Refused
+from rhumbline.serve import service as service_module
+from rhumbline.serve.jobs import Job, JobState
+from rhumbline.serve.requests import Refused
 
 
 def states(jobs) -> list[str]:
@@ -25,6 +26,7 @@ def test_jobs_of_equal_size_and_options_are_solved_together(make_service) -> Non
     assert states([other, larger]) == ["queued", "queued"]
     worker.solve_all()
     assert states(alike) == ["done"] * 3
+    assert [service.find("me", job.id).view()["batch"] for job in alike] == [3] * 3
     assert worker.batch == [other]
 
 
@@ -125,18 +127,29 @@ def test_a_restarted_service_has_all_results_and_goes_on_from_the_best_plans(mak
     assert second.find("me", running.id).best["cost"] == 9
 
 
-def test_a_worker_that_never_ends_is_killed(make_service, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "cpu_seconds", "is_killed"),
+    [
+        (62.0, 62.0, False),
+        (64.0, 64.0, True),  # more than 1.5 times the 2 seconds of the job and a minute
+        (600.0, 1.0, False),  # the machine is overloaded
+        (604.0, 1.0, True),
+    ],
+)
+def test_a_worker_that_never_ends_is_killed(
+    make_service, monkeypatch, seconds, cpu_seconds, is_killed
+) -> None:
+    monkeypatch.setattr(service_module, "threads_per_worker", lambda workers: 1)
     service = make_service(workers=1)
     service.submit("me", square(seconds=2))
     worker = service.workers[0]
+    worker.cpu = 5.0
     worker.get_ready()
     worker.begun = 100.0
-    monkeypatch.setattr("rhumbline.serve.service.time.monotonic", lambda: 100.0 + 60.0)
+    worker.cpu += cpu_seconds
+    monkeypatch.setattr("rhumbline.serve.service.time.monotonic", lambda: 100.0 + seconds)
     service.kill_stuck_workers()
-    assert worker.kills == 0
-    monkeypatch.setattr("rhumbline.serve.service.time.monotonic", lambda: 100.0 + 64.0)
-    service.kill_stuck_workers()
-    assert worker.kills == 1
+    assert worker.kills == is_killed
 
 
 def test_an_idempotency_key_gives_the_same_job(make_service) -> None:
@@ -158,6 +171,28 @@ def test_full_queues_are_refused(make_service) -> None:
     service.submit("you", square())
     with pytest.raises(Refused, match="try again later"):
         service.submit("them", square())
+
+
+def test_jobs_that_would_fill_the_memory_are_refused(make_service) -> None:
+    service = make_service(workers=1, max_queued_bytes=100)
+    service.submit("me", square())
+    with pytest.raises(Refused, match="too much memory"):
+        service.submit("you", square())
+
+
+def test_the_same_request_twice_at_once_gives_one_job(make_service, monkeypatch) -> None:
+    service = make_service(workers=1)
+    find = service.store.find_by_key
+    first: list[Job] = []
+
+    def find_late(client, key):
+        """Let another request with the same key come in after the first look."""
+        monkeypatch.setattr(service.store, "find_by_key", find)
+        first.append(service.submit("me", square(), "key"))
+
+    monkeypatch.setattr(service.store, "find_by_key", find_late)
+    assert service.submit("me", square(), "key").id == first[0].id
+    assert len(service.jobs) == 1
 
 
 def test_clients_do_not_see_the_jobs_of_others(make_service) -> None:

@@ -23,6 +23,8 @@ PATHS = (
     *("/", "/health", "/metrics", "/v1/jobs", "/v1/jobs/x", "/v1/jobs/x/plan", "/openapi.json"),
     *("/page/../app.py", "/page/%2e%2e/%2e%2e/store.py", "//", "/v1/jobs/%00", "/v1/jobs?limit=x"),
 )
+SLOW_CLIENTS = 30
+SLOW_SECONDS = 25.0  # after which the server must have given them up
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "NONSENSE")
 
 
@@ -33,6 +35,7 @@ def run(seconds: float, seed: int) -> CampaignResult:
     statuses: dict[str, int] = {}
     tried = 0
     with tempfile.TemporaryDirectory() as folder, running_service(Path(folder)) as service:
+        slow_clients = [open_slowly(service) for _ in range(SLOW_CLIENTS)]
         ends = time.monotonic() + seconds
         while time.monotonic() < ends and len(faults) < 20:
             act = rng.choice((send_body, send_body, send_body, send_path, drop_connection))
@@ -47,11 +50,34 @@ def run(seconds: float, seed: int) -> CampaignResult:
                 faults.append(f"{act.__name__} with seed {seed}, request {tried}: {status}")
         if not service.answers():
             faults.append("the server does not answer at the end")
+        held = sum(is_open(client) for client in slow_clients)
+        if held and seconds > SLOW_SECONDS:
+            faults.append(f"{held} connections are open that never sent a request")
         replaced = metric(service, "rhumb_workers_replaced_total")
         if replaced:
             faults.append(f"{replaced} workers have died")
     figures: dict[str, float | int | str] = dict(sorted(statuses.items()))
     return CampaignResult("service", tried, tuple(faults), figures)
+
+
+def open_slowly(service: ServiceProcess) -> socket.socket:
+    """Begin a request that never ends."""
+    client = socket.create_connection(("127.0.0.1", service.port), timeout=10)
+    client.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: ")
+    return client
+
+
+def is_open(client: socket.socket) -> bool:
+    """Return whether the server still waits for a client; close it then."""
+    client.settimeout(0.1)
+    try:
+        return client.recv(1) != b""
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+    finally:
+        client.close()
 
 
 def send_body(rng: random.Random, service: ServiceProcess) -> int:

@@ -25,6 +25,10 @@ def serve_command(
         Path | None,
         typer.Option(help="A file with a token in each line; needed beyond this machine."),
     ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="A checkpoint instead of the default one of its problem; may repeat."),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, max=256, help="Processes that solve. [cores, at least 2]")
     ] = None,
@@ -44,11 +48,13 @@ def serve_command(
         require_server()
         from rhumbline.serve.http.security import read_tokens
         from rhumbline.serve.http.server import Address, run_server
+        from rhumbline.serve.policies import policies_by_problem
         from rhumbline.serve.settings import ServiceSettings, default_workers
 
         settings = ServiceSettings(
             data=data,
             workers=workers or default_workers(),
+            policies=policies_by_problem(policy or ()),
             keep_seconds=duration(keep),
             max_batch=batch,
         )

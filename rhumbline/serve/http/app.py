@@ -1,16 +1,14 @@
 """The routes of the service."""
 
 import asyncio
-import math
 import re
-import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import (
@@ -33,16 +31,19 @@ from rhumbline.serve.http.openapi import openapi_document
 from rhumbline.serve.http.problems import HANDLERS
 from rhumbline.serve.http.security import Guard, Tokens
 from rhumbline.serve.jobs import Job
-from rhumbline.serve.latent_log import LatentLog
-from rhumbline.serve.service import Refused, Service
+from rhumbline.serve.latent_plans import LANDSCAPE_EXTENTS
+from rhumbline.serve.requests import Refused
+from rhumbline.serve.service import Service
 from rhumbline.serve.settings import ServiceSettings
 
 PAGE = Path(__file__).parents[1] / "page"
 CLEANING_INTERVAL = 20.0  # seconds between two looks for old jobs and stuck workers
 MAX_LISTED = 200
 LONGEST_LATENT = 1_000  # numbers
+LARGEST_COORDINATE = 1_000.0  # of a latent; policies are trained for numbers of about 1
 LONGEST_KEY = 200  # characters of an Idempotency-Key
 PARSERS = 2  # instances that are read at the same time; reading holds the interpreter
+MAX_WAITING_CLICKS = 16  # questions about latents, which are answered one by one
 
 
 class Api:
@@ -51,11 +52,16 @@ class Api:
     def __init__(self, settings: ServiceSettings):
         self.settings = settings
         self.service = Service(settings)
-        self.drawing = threading.Lock()  # matplotlib is not safe in threads
+        # Slow requests wait outside the threads, so that quick ones always find a free thread.
+        self.parsing = CapacityLimiter(PARSERS)
+        self.drawing = CapacityLimiter(1)  # matplotlib is not safe in threads
+        self.decoding = CapacityLimiter(1)
 
-    async def in_thread(self, function: Callable[..., Any], *words: Any) -> Any:
+    async def in_thread(
+        self, function: Callable[..., Any], *words: Any, limiter: CapacityLimiter | None = None
+    ) -> Any:
         """Run something that may take a moment beside the event loop."""
-        return await to_thread.run_sync(partial(function, *words))
+        return await to_thread.run_sync(partial(function, *words), limiter=limiter)
 
     def job(self, request: Request) -> Job:
         """Return the job of a path; it must belong to the client."""
@@ -69,12 +75,13 @@ class Api:
         key = idempotency_key_of(request)
         body = await read_body(request, self.settings.max_body_bytes)
         client = request.state.client
-        job = await self.in_thread(self.service.submit, client, body, key)
+        submit = self.service.submit
+        job = await self.in_thread(submit, client, body, key, limiter=self.parsing)
         place = {"Location": f"/v1/jobs/{job.id}"}
         facts = {"id": job.id, "state": str(job.state)}
         return JSONResponse(facts, 202, place)
 
-    async def list(self, request: Request) -> Response:
+    async def list_jobs(self, request: Request) -> Response:
         """GET /v1/jobs."""
         limit = limit_of(request)
         jobs = await self.in_thread(self.service.latest, request.state.client, limit)
@@ -98,38 +105,58 @@ class Api:
 
     async def plan(self, request: Request) -> Response:
         """GET /v1/jobs/{id}/plan: the best plan as a file."""
-        return await self.in_thread(downloads.plan_file, self.job(request), self.settings)
+        job = self.job(request)
+        return await self.in_thread(downloads.plan_file, job, self.settings, limiter=self.parsing)
 
     async def picture(self, request: Request) -> Response:
         """GET /v1/jobs/{id}/picture?format=svg."""
         kind = request.query_params.get("format", "svg")
         job = self.job(request)
-
-        def draw() -> Response:
-            with self.drawing:
-                return downloads.picture_file(job, self.settings, kind)
-
-        return await self.in_thread(draw)
+        draw = downloads.picture_file
+        return await self.in_thread(draw, job, self.settings, kind, limiter=self.drawing)
 
     async def layout(self, request: Request) -> Response:
         """GET /v1/jobs/{id}/layout: what a page needs to draw plans."""
-        found = await self.in_thread(downloads.layout, self.job(request), self.settings)
+        job = self.job(request)
+        found = await self.in_thread(downloads.layout, job, self.settings, limiter=self.parsing)
         return JSONResponse(found)
 
     async def latents(self, request: Request) -> Response:
         """GET /v1/jobs/{id}/latents: all latents that were tried, in two dimensions."""
-        log = await self.in_thread(self.service.latents_of, self.job(request))
-        if log is None:
+        found = await self.in_thread(self.service.view_latents, self.job(request))
+        if found is None:
             raise Refused(404, 'no latents were recorded; send the job with "latents": true')
-        return JSONResponse(log.view())
+        return JSONResponse(found)
 
     async def decode(self, request: Request) -> Response:
         """POST /v1/jobs/{id}/decode: the plan that the policy builds at one latent."""
         job = self.job(request)
         body = await read_body(request, self.settings.max_body_bytes)
-        log = await self.in_thread(self.service.latents_of, job)
-        latent = latent_of(body, log)
-        return JSONResponse(await self.in_thread(self.service.decode, job, latent))
+        latent = await self.in_thread(self.latent_of, job, body)
+        return await self.in_decoder(self.service.decode, job, latent)
+
+    async def landscape(self, request: Request) -> Response:
+        """GET /v1/jobs/{id}/landscape?extent=1.5: costs over a two-dimensional latent space."""
+        extent = extent_of(request)
+        return await self.in_decoder(self.service.landscape, self.job(request), extent)
+
+    async def in_decoder(self, question: Callable[..., Any], *words: Any) -> Response:
+        """Answer a question about latents; these are answered one by one."""
+        if self.decoding.statistics().tasks_waiting >= MAX_WAITING_CLICKS:
+            raise Refused(429, "too many questions about latents wait; try again later")
+        return JSONResponse(await self.in_thread(question, *words, limiter=self.decoding))
+
+    def latent_of(self, job: Job, body: Any) -> list[float]:
+        """Return the latent that a client means: numbers, or the number of a recorded one."""
+        if not isinstance(body, dict):
+            raise InputError('expected {"latent": [...]} or {"number": 3}')
+        number = body.get("number")
+        if number is None:
+            return numbers_of(body.get("latent"))
+        found = self.service.find_latent(job, number) if type(number) is int else None
+        if found is None:
+            raise InputError(f"there is no latent {shorten_repr(number)} in the record of this job")
+        return found
 
     async def health(self, request: Request) -> Response:
         """GET /health."""
@@ -164,23 +191,16 @@ def idempotency_key_of(request: Request) -> str | None:
     raise Refused(400, f"the Idempotency-Key has 1 to {LONGEST_KEY} characters")
 
 
-def latent_of(body: Any, log: LatentLog | None) -> list[float]:
-    """Return the latent that a client means: numbers, or the index of a recorded one."""
-    if not isinstance(body, dict):
-        raise InputError('expected {"latent": [...]} or {"index": 3}')
-    index = body.get("index")
-    if index is not None:
-        known = log.latents if log else []
-        if not isinstance(index, int) or not 0 <= index < len(known):
-            found = f"{len(known):,} were recorded"
-            raise InputError(f"there is no latent {shorten_repr(index)}; {found}")
-        return known[index]
-    latent = body.get("latent")
+def numbers_of(latent: Any) -> list[float]:
+    """Return a latent that was sent as a list of numbers."""
     if not isinstance(latent, list) or not 0 < len(latent) <= LONGEST_LATENT:
         raise InputError("latent is no list of numbers")
     for number in latent:
-        if type(number) not in (int, float) or not math.isfinite(number):
-            raise InputError(f"latent holds {shorten_repr(number)}, expected finite numbers")
+        is_number = type(number) in (int, float)
+        if not is_number or not abs(number) <= LARGEST_COORDINATE:
+            limit = f"{LARGEST_COORDINATE:g}"
+            expected = f"expected numbers from -{limit} to {limit}"
+            raise InputError(f"latent holds {shorten_repr(number)}, {expected}")
     return list(map(float, latent))
 
 
@@ -192,6 +212,17 @@ def limit_of(request: Request) -> int:
         expected = f"expected a whole number from 1 to {MAX_LISTED}"
         raise InputError(f"limit is {shorten_repr(text)}, {expected}")
     return limit
+
+
+def extent_of(request: Request) -> float:
+    """Return how far a heat map reaches; few values, so that heat maps can be kept."""
+    known = {f"{extent:g}": extent for extent in LANDSCAPE_EXTENTS}
+    smallest = next(iter(known))
+    text = request.query_params.get("extent", smallest)
+    if text not in known:
+        listed = ", ".join(known)
+        raise InputError(f"extent is {shorten_repr(text)}, expected one of {listed}")
+    return known[text]
 
 
 def make_app(
@@ -213,7 +244,7 @@ def make_app(
         Route("/metrics", api.metrics),
         Route("/openapi.json", api.openapi),
         Route("/v1/jobs", api.submit, methods=["POST"]),
-        Route("/v1/jobs", api.list, methods=["GET"]),
+        Route("/v1/jobs", api.list_jobs, methods=["GET"]),
         Route("/v1/jobs/{id}", api.show, methods=["GET"]),
         Route("/v1/jobs/{id}", api.cancel, methods=["DELETE"]),
         Route("/v1/jobs/{id}/events", api.events),
@@ -221,6 +252,7 @@ def make_app(
         Route("/v1/jobs/{id}/picture", api.picture),
         Route("/v1/jobs/{id}/layout", api.layout),
         Route("/v1/jobs/{id}/latents", api.latents),
+        Route("/v1/jobs/{id}/landscape", api.landscape),
         Route("/v1/jobs/{id}/decode", api.decode, methods=["POST"]),
         Mount("/page", StaticFiles(directory=PAGE)),
     ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
-from rhumbline.serve.service import Refused
+from rhumbline.serve.requests import Refused
 
 BODY_SECONDS = 30.0  # in which a body must have arrived
 

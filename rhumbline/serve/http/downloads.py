@@ -13,8 +13,7 @@ from rhumbline.files import plan_suffix_for, write_plan
 from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.problems.jssp import JSSPInstance
 from rhumbline.serve.jobs import Job
-from rhumbline.serve.requests import make_instance, parse_request
-from rhumbline.serve.service import Refused
+from rhumbline.serve.requests import Refused, make_instance, parse_request
 from rhumbline.serve.settings import ServiceSettings
 
 LONGEST_NAME = 80  # characters of a file name

@@ -35,6 +35,7 @@ def openapi_document(settings: ServiceSettings) -> dict[str, Any]:
             "/v1/jobs/{id}/picture": job_path("A picture: ?format=svg or png", "image/svg+xml"),
             "/v1/jobs/{id}/layout": job_path("What is needed to draw plans", "application/json"),
             "/v1/jobs/{id}/latents": job_path("Latents in two dimensions", "application/json"),
+            "/v1/jobs/{id}/landscape": job_path("Costs over two latents", "application/json"),
             "/v1/jobs/{id}/decode": {
                 "parameters": [job_parameter()],
                 "post": operation(
@@ -119,6 +120,6 @@ def schemas(settings: ServiceSettings) -> dict[str, Any]:
         },
         "Latent": {
             "type": "object",
-            "properties": {"latent": numbers, "index": {"type": "integer"}},
+            "properties": {"latent": numbers, "number": {"type": "integer"}},
         },
     }

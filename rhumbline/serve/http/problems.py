@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from rhumbline.errors import MissingExtra, RhumbError
-from rhumbline.serve.service import Refused
+from rhumbline.serve.requests import Refused
 
 RETRY_SECONDS = 5
 

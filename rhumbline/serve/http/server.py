@@ -1,5 +1,6 @@
 """The HTTP server: sockets, limits on connections, and an orderly end."""
 
+import ipaddress
 import socket
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +24,12 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        names = ("localhost", "::1")
-        return self.host in names or self.host.startswith("127.")
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:  # a name, which may stand for any address
+            return False
 
     @property
     def url(self) -> str:
@@ -38,6 +43,8 @@ def run_server(settings: ServiceSettings, address: Address, tokens: Tokens | Non
     """Serve until a signal comes."""
     import uvicorn
 
+    from rhumbline.serve.http.timeouts import TimedProtocol
+
     if tokens is None and not address.is_loopback:
         advice = "give --token-file, or listen on 127.0.0.1"
         raise InputError(f"without tokens any program on the network could send jobs: {advice}")
@@ -48,6 +55,8 @@ def run_server(settings: ServiceSettings, address: Address, tokens: Tokens | Non
     app: Any = make_app(settings, tokens, hosts)
     config = uvicorn.Config(
         app,
+        http=TimedProtocol,
+        ws="none",
         log_level="warning",
         access_log=False,
         server_header=False,

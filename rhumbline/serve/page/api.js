@@ -47,7 +47,8 @@ export const getJob = (id) => json(`/v1/jobs/${id}`);
 export const stopJob = (id) => json(`/v1/jobs/${id}`, { method: "DELETE" });
 export const getLayout = (id) => json(`/v1/jobs/${id}/layout`);
 export const getLatents = (id) => json(`/v1/jobs/${id}/latents`);
-export const decodeLatent = (id, index) => post(`/v1/jobs/${id}/decode`, { index });
+export const getLandscape = (id, extent) => json(`/v1/jobs/${id}/landscape?extent=${extent}`);
+export const decodeLatent = (id, number) => post(`/v1/jobs/${id}/decode`, { number });
 
 // Saves a file of a job under the name that the server gives it.
 export async function download(path) {

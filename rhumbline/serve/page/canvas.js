@@ -10,6 +10,9 @@ export function prepare(canvas) {
   const context = canvas.getContext("2d");
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, height);
+  context.globalAlpha = 1;
+  context.textAlign = "start";
+  context.textBaseline = "alphabetic";
   return { context, width, height };
 }
 
@@ -17,7 +20,7 @@ export function theme() {
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(`--${name}`).trim();
   return Object.fromEntries(
-    ["paper", "panel", "ink", "quiet", "line", "route", "accent", "good", "bad", "focus"].map((name) => [name, colour(name)]),
+    ["paper", "panel", "ink", "quiet", "line", "route", "accent", "good", "middle", "bad", "focus"].map((name) => [name, colour(name)]),
   );
 }
 
@@ -38,11 +41,17 @@ export function fit(points, width, height, margin = 14) {
   return ([x, y]) => [width / 2 + (x - midX) * scale, height / 2 - (y - midY) * scale];
 }
 
-// Returns a colour between good (0) and bad (1).
-export function ramp(share, colours) {
-  const [a, b] = [colours.good, colours.bad].map((hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
-  const mixed = a.map((value, i) => Math.round(value + (b[i] - value) * Math.min(1, Math.max(0, share))));
-  return `rgb(${mixed.join(",")})`;
+const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+
+// Returns 64 colours from good over middle to bad.
+export function ramp(colours) {
+  const stops = [colours.good, colours.middle, colours.bad].map(channels);
+  return Array.from({ length: 64 }, (_, i) => {
+    const place = (2 * i) / 63;
+    const first = Math.min(1, Math.floor(place));
+    const mixed = stops[first].map((value, k) => Math.round(value + (stops[first + 1][k] - value) * (place - first)));
+    return `rgb(${mixed.join(",")})`;
+  });
 }
 
 // Returns distinguishable colours for routes and jobs, legible in both themes.

@@ -1,10 +1,10 @@
 // The page: sends a job, follows it, and keeps all drawings up to date.
 
 import * as api from "./api.js";
-import { formatCost, prepare } from "./canvas.js";
+import { formatCost } from "./canvas.js";
 import { drawCurve } from "./curve.js";
 import { LatentExplorer } from "./latents.js";
-import { describePlan, drawPlan } from "./plans.js";
+import { describePlan, drawPlan, routeColour, routeLoads } from "./plans.js";
 import { ProblemInput } from "./problem_input.js";
 
 const element = (id) => document.getElementById(id);
@@ -13,10 +13,10 @@ const LATENT_INTERVAL = 700; // milliseconds between two looks at the latents
 const input = new ProblemInput();
 const explorer = new LatentExplorer();
 
-// The job that is shown, what is needed to draw it, and its improvements.
+// The job that is shown, what is needed to draw it, and the plan that is drawn.
 let shown = null;
 let layout = null;
-let steps = [];
+let drawn = null;
 let following = null;
 let isDue = false;
 
@@ -46,7 +46,7 @@ async function show(id) {
   const signal = (following = new AbortController()).signal;
   location.hash = id;
   const [job, itsLayout] = await Promise.all([api.getJob(id), api.getLayout(id)]);
-  [shown, layout, steps] = [null, itsLayout, []];
+  [shown, layout, drawn] = [null, itsLayout, null];
   explorer.show(job, layout);
   update(job);
   refreshJobs();
@@ -61,11 +61,10 @@ async function show(id) {
   refreshJobs();
 }
 
-// Takes in a state of the job; its plan is left out where it has not changed.
+// Takes in a state of the job; its plan and its curve are left out where they have not changed.
 function update(job) {
-  const best = job.best;
-  if (best && !best.plan) best.plan = shown?.best?.plan;
-  if (best && best.cost !== shown?.best?.cost) steps.push({ seconds: best.seconds ?? 0, cost: best.cost });
+  if (job.best && !job.best.plan) job.best.plan = shown?.best?.plan;
+  job.curve ??= shown?.curve ?? [];
   shown = job;
   if (isDue) return;
   isDue = true;
@@ -79,7 +78,8 @@ function draw() {
   if (!shown || !layout) return;
   const { best, progress, state } = shown;
   const elapsed = progress.elapsed ?? 0;
-  element("status").textContent = statusText(shown);
+  say(element("status"), statusText(shown));
+  element("progress").value = state === "queued" ? 0 : api.isFinal(shown) ? 1 : (progress.share ?? 0);
   element("cost").textContent = formatCost(best?.cost);
   element("gap").textContent = best?.gap === null || best?.gap === undefined ? "–" : `${(100 * best.gap).toFixed(2)} %`;
   element("attempts").textContent = (progress.attempts ?? best?.attempts ?? 0).toLocaleString("en");
@@ -88,20 +88,41 @@ function draw() {
   element("stop").disabled = api.isFinal(shown);
   for (const id of ["download-plan", "download-svg", "download-png"]) element(id).setAttribute("aria-disabled", String(!best));
   if (shown.error) element("error").textContent = shown.error;
-  if (best?.plan) {
-    drawPlan(element("plan"), layout, best.plan);
-    const words = describePlan(layout, best.plan, best.cost);
-    element("plan-note").textContent = words;
-    element("plan").setAttribute("aria-label", words);
-  } else drawPlan(element("plan"), layout, null);
-  drawCurve(element("curve"), steps, state === "running" ? elapsed : (best?.seconds ?? elapsed), layout.best_known);
+  drawBest();
+  drawCurve(element("curve"), shown.curve, elapsed, layout.best_known);
+}
+
+// Draws the best plan if it has changed.
+function drawBest() {
+  const best = shown.best;
+  if (drawn !== null && drawn === best?.plan) return;
+  drawn = best?.plan ?? null;
+  drawPlan(element("plan"), layout, drawn);
+  const words = drawn ? describePlan(layout, drawn, best.cost) : "There is no plan yet.";
+  element("plan-note").textContent = words;
+  element("plan").setAttribute("aria-label", words);
+  const list = element("routes");
+  list.hidden = layout.problem !== "cvrp" || !drawn;
+  if (!list.hidden) list.replaceChildren(...routeLoads(layout, drawn).map(loadItem));
+}
+
+function loadItem(load, number) {
+  const item = document.createElement("li");
+  const dot = document.createElement("span");
+  dot.style.background = routeColour(number);
+  item.append(dot, load.toLocaleString("en"));
+  return item;
+}
+
+// Changes a text that screen readers announce only if it is another one.
+function say(place, text) {
+  if (place.textContent !== text) place.textContent = text;
 }
 
 function statusText(job) {
-  const share = Math.round(100 * (job.progress.share ?? 0));
   const texts = {
     queued: "waiting for a worker",
-    running: `searching, ${share} %`,
+    running: "searching",
     done: "done, verified",
     interrupted: job.best ? "stopped; this is the best plan so far" : "stopped before there was a plan",
     failed: "failed",
@@ -120,8 +141,19 @@ async function refreshJobs() {
   }
   const rows = jobs.map((job) => {
     const row = document.createElement("tr");
-    const cells = [job.name, job.problem, job.size, job.state, formatCost(job.best?.cost), `${job.waited.toFixed(1)} s`];
-    for (const text of cells) row.insertCell().textContent = text;
+    const cells = [
+      [job.name, ""],
+      [job.problem, "detail"],
+      [job.size, "detail"],
+      [job.state, ""],
+      [formatCost(job.best?.cost), ""],
+      [`${job.waited.toFixed(1)} s`, "detail"],
+    ];
+    for (const [text, kind] of cells) {
+      const cell = row.insertCell();
+      cell.textContent = text;
+      cell.className = kind;
+    }
     const button = document.createElement("button");
     button.className = "plain";
     button.textContent = "Show";
@@ -139,6 +171,7 @@ function report(error) {
 }
 
 function redraw() {
+  drawn = null;
   draw();
   explorer.draw();
   if (input.source === "draw") input.drawSketch();
@@ -162,6 +195,5 @@ for (const [id, path] of Object.entries(downloads)) {
 window.addEventListener("resize", redraw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
-prepare(element("plan"));
 refreshJobs();
 if (location.hash.length > 1) show(location.hash.slice(1)).catch(() => (location.hash = ""));

@@ -4,7 +4,7 @@ import { fit, formatCost, hue, isDark, prepare, theme } from "./canvas.js";
 
 // Draws a plan; `other` is a second plan whose missing edges are highlighted.
 export function drawPlan(canvas, layout, plan, other = null) {
-  if (layout.problem === "jssp") drawSchedule(canvas, layout, plan);
+  if (layout.problem === "jssp") drawSchedule(canvas, layout, plan, other);
   else drawRoutes(canvas, layout, plan, other);
 }
 
@@ -16,8 +16,10 @@ export function closedRoutes(layout, plan) {
   return [[...order, order[0]]];
 }
 
-// Returns the edges of a plan as "smaller-larger" node pairs.
+// Returns what two plans are compared by: the edges of routes as "smaller-larger" node pairs, or
+// the pairs of operations that follow each other on a machine.
 export function edgesOf(layout, plan) {
+  if (layout.problem === "jssp") return new Set(previousOnMachine(operationsOf(layout, plan)).values());
   const edges = new Set();
   for (const route of closedRoutes(layout, plan))
     for (let i = 1; i < route.length; i++) edges.add(edgeKey(route[i - 1], route[i]));
@@ -37,7 +39,7 @@ function drawRoutes(canvas, layout, plan, other) {
   context.lineJoin = "round";
   routes.forEach((route, number) => {
     const colour = layout.problem === "cvrp" ? hue(number, dark) : colours.route;
-    context.strokeStyle = colour;
+    context.strokeStyle = known ? colours.quiet : colour;
     context.lineWidth = known ? 1 : 1.8;
     context.beginPath();
     route.forEach((node, i) => context[i ? "lineTo" : "moveTo"](...points[node]));
@@ -67,8 +69,13 @@ function drawRoutes(canvas, layout, plan, other) {
   context.fillRect(x - 5, y - 5, 10, 10);
 }
 
-// Returns the operations that decide the makespan: from the last end back to time 0.
-export function criticalPath(layout, starts) {
+// Returns the colour of a route in drawings.
+export const routeColour = (number) => hue(number, isDark());
+
+export const routeLoads = (layout, plan) =>
+  plan.map((route) => route.reduce((sum, customer) => sum + layout.demands[customer], 0));
+
+function operationsOf(layout, starts) {
   const operations = [];
   starts.forEach((row, job) =>
     row.forEach((start, step) => {
@@ -76,6 +83,24 @@ export function criticalPath(layout, starts) {
       operations.push({ job, step, start, end: start + duration, machine: layout.machines[job][step] });
     }),
   );
+  return operations;
+}
+
+// Returns for each operation which one comes before it on its machine, and the operation, as text.
+function previousOnMachine(operations) {
+  const pairs = new Map();
+  const latest = new Map();
+  for (const operation of [...operations].sort((a, b) => a.start - b.start)) {
+    const { job, step, machine } = operation;
+    const name = `${job}.${step}`;
+    pairs.set(operation, `${latest.get(machine) ?? "first"} ${name}`);
+    latest.set(machine, name);
+  }
+  return pairs;
+}
+
+// Returns the operations that decide the makespan: from the last end back to time 0.
+export function criticalPath(operations) {
   const path = new Set();
   let current = operations.reduce((a, b) => (b.end > a.end ? b : a));
   while (current && !path.has(current)) {
@@ -87,14 +112,20 @@ export function criticalPath(layout, starts) {
         ((other.job === job && other.step === step - 1) || other.machine === machine),
     );
   }
-  return { operations, path, makespan: Math.max(...operations.map((operation) => operation.end)) };
+  return path;
 }
 
-function drawSchedule(canvas, layout, starts) {
+// Draws a schedule and outlines its critical path, or what differs from another schedule.
+function drawSchedule(canvas, layout, starts, other) {
   const { context, width, height } = prepare(canvas);
   if (!starts) return;
   const colours = theme();
-  const { operations, path, makespan } = criticalPath(layout, starts);
+  const operations = operationsOf(layout, starts);
+  const makespan = Math.max(...operations.map((operation) => operation.end));
+  const pairs = previousOnMachine(operations);
+  const known = other ? edgesOf(layout, other) : null;
+  const path = known ? null : criticalPath(operations);
+  const isOutlined = (operation) => (known ? !known.has(pairs.get(operation)) : path.has(operation));
   const left = 34;
   const row = (height - 24) / layout.machine_count;
   const scale = (width - left - 8) / (makespan || 1);
@@ -109,16 +140,16 @@ function drawSchedule(canvas, layout, starts) {
     const y = operation.machine * row + 2;
     const w = Math.max(1, (operation.end - operation.start) * scale - 1);
     context.fillStyle = hue(operation.job, dark);
-    context.globalAlpha = path.has(operation) ? 1 : 0.55;
+    context.globalAlpha = isOutlined(operation) ? 1 : 0.5;
     context.fillRect(x, y, w, row - 4);
     context.globalAlpha = 1;
-    if (path.has(operation)) {
-      context.strokeStyle = colours.ink;
+    if (isOutlined(operation)) {
+      context.strokeStyle = known ? colours.accent : colours.ink;
       context.lineWidth = 1.5;
       context.strokeRect(x, y, w, row - 4);
     }
     if (w > 18 && row > 14) {
-      context.fillStyle = colours.paper;
+      context.fillStyle = isOutlined(operation) ? colours.paper : colours.ink;
       context.fillText(`${operation.job + 1}`, x + 4, y + (row - 4) / 2);
     }
   }
@@ -136,8 +167,5 @@ export function describePlan(layout, plan, cost) {
     const note = layout.are_positions_reconstructed ? " Positions are reconstructed from distances." : "";
     return `Tour of ${plan.length} cities, length ${formatCost(cost)}.${note}`;
   }
-  const loads = plan.map((route) => route.reduce((sum, customer) => sum + layout.demands[customer], 0));
-  const listed = loads.slice(0, 12).map((load) => `${load}`).join(", ");
-  const more = loads.length > 12 ? ", ..." : "";
-  return `${plan.length} routes, length ${formatCost(cost)}; loads of ${layout.capacity}: ${listed}${more}.`;
+  return `${plan.length} routes, length ${formatCost(cost)}. A vehicle carries ${layout.capacity.toLocaleString("en")}; loads of the routes:`;
 }

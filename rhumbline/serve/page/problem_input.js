@@ -39,6 +39,7 @@ function randomShop(jobs, machines) {
 const EXAMPLES = [
   ["Tour of 100 cities", () => randomTour(100)],
   ["Tour of 500 cities", () => randomTour(500)],
+  ["Tour of 1,000 cities", () => randomTour(1000)],
   ["Vehicle routes, 60 customers", () => randomRoutes(60)],
   ["Vehicle routes, 200 customers", () => randomRoutes(200)],
   ["Job shop, 10 jobs on 10 machines", () => randomShop(10, 10)],

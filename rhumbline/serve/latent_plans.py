@@ -1,0 +1,76 @@
+"""Questions about the latents of one instance: a single plan, and the costs of a whole plane."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rhumbline.errors import InputError
+from rhumbline.search.account import Spent
+from rhumbline.search.driver import Budget, start_clock
+from rhumbline.search.task import Task
+from rhumbline.serve.plan_facts import verified_plan
+
+LANDSCAPE_POINTS = 24  # of the grid along each axis
+# Policies are trained for latents from -1 to 1; a search may go beyond.
+LANDSCAPE_EXTENTS = (1.5, 3.0, 6.0, 12.0)
+LANDSCAPE_STARTS = 8  # of each plan; the cost from all starts differs little
+LANDSCAPE_SECONDS = 20.0
+
+
+def plan_of_latent(task: Task, latent: Sequence[float]) -> dict[str, Any]:
+    """Return the plan that the policy builds at one latent, greedily, from its best start."""
+    instance = task.instances[0]
+    point = torch.tensor(latent, dtype=torch.float32, device=task.device)
+    rolled = task.rollout(point[None, None], temperature=0.0)
+    costs = rolled.cost.flatten()
+    best = int(costs.argmin())
+    actions = rolled.actions.flatten(0, 2)[best].tolist()
+    plan = task.problem.decode(instance, actions)
+    plan.check(instance)
+    return verified_plan(instance, plan, plan.cost(instance))
+
+
+def landscape(task: Task, extent: float) -> dict[str, Any]:
+    """Return the greedy costs of a grid over two latent dimensions, row by row upwards.
+
+    The grid reaches from minus to plus the extent on both axes.
+    """
+    size = task.policy.space.size
+    if size != 2:
+        advice = "only policies with two (rhumb train --set policy.latent=2) have a heat map"
+        raise InputError(f"the latents have {size} dimensions; {advice}")
+    start_clock(task, Budget(seconds=LANDSCAPE_SECONDS))
+    try:
+        costs = grid_costs_of(task, extent)
+    except Spent:
+        reason = f"did not fit into {LANDSCAPE_SECONDS:.0f} s"
+        raise InputError(f"the heat map of an instance of this size {reason}") from None
+    return {"extent": extent, "costs": rounded_rows(costs)}
+
+
+def grid_costs_of(task: Task, extent: float) -> Float[Tensor, "G G"]:
+    """Return the greedy cost of each latent of the grid; raise `Spent` if that takes too long."""
+    points = LANDSCAPE_POINTS
+    axis = torch.linspace(-extent, extent, points, device=task.device)
+    latents = torch.cartesian_prod(axis, axis)
+    latents = latents.flip(1)  # the first coordinate changes along a row
+    count = task.starts.shape[-1]
+    stride = -(-count // LANDSCAPE_STARTS)
+    starts = task.starts[:, ::stride]
+    rolled = task.rollout(latents[None], temperature=0.0, starts=starts)
+    costs = rolled.cost.amin(2)
+    costs = costs * task.batch.scale[:, None]
+    return costs.reshape(points, points)
+
+
+def rounded_rows(table: Float[Tensor, "G G"]) -> list[list[float]]:
+    """Return a table with as many digits as a picture needs."""
+    exact = table.cpu().numpy().astype(np.float64)
+    return np.round(exact, 4).tolist()
+
+
+LATENT_QUESTIONS = {"plan": plan_of_latent, "landscape": landscape}

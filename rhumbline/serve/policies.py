@@ -1,0 +1,20 @@
+"""The checkpoints that a service uses instead of the default ones."""
+
+from collections.abc import Sequence
+
+from rhumbline.checkpoint import load, shipped_checkpoints
+from rhumbline.errors import InputError
+from rhumbline.pipeline import rules_of
+
+
+def policies_by_problem(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the problem and the checkpoint of each name or path; refuse two of one problem."""
+    found: dict[str, str] = {}
+    for name in names:
+        path = str(shipped_checkpoints().get(name, name))
+        problem = rules_of(load(path)).solves
+        if problem in found:
+            both = f"{found[problem]} and {name} both solve '{problem}'"
+            raise InputError(f"{both}; give one --policy for each problem")
+        found[problem] = path
+    return tuple(found.items())
