@@ -5,7 +5,7 @@ record and never compares names of problems. Parts that a problem does without a
 needs such a part calls `Domain.require`, which refuses in a sentence.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -36,6 +36,8 @@ class DatasetFormat:
     tensors: frozenset[str]  # that every such file has
     load: Callable[[Path], list[Any]]
     save: Callable[[Path, Any, dict[str, str]], None]  # path, sampled batch, note on its origin
+    # The same instances as `load`, without holding all of them; None where `load` has to do.
+    stream: Callable[[Path], Iterator[Any]] | None = None
 
 
 ContentCheck = Callable[[Path], bool]
