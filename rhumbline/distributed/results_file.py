@@ -37,6 +37,8 @@ class ResultsFile:
 
         A second run on the same file is refused as long as the first one runs.
         """
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: is no regular file; choose another one")
         try:
             file = path.open("ab", buffering=0)
         except OSError as error:
