@@ -142,8 +142,10 @@ def stream_dataset(path: Path) -> Iterator[Any]:
     What is wrong in a slice is raised when its turn comes.
     """
     names = tensor_names(path)
-    if "xy" not in names and not {"duration", "machine"} <= names:
-        load_tensors(path)  # says what is wrong with the file
+    is_known = "xy" in names or {"duration", "machine"} <= names
+    if not is_known or not row_count(path):
+        load_dataset(path)  # says what is wrong with the file
+        return
     with open_tensors(path) as file:
         if "xy" in names:
             yield from stream_routing(path, file, names & {"xy", "demand", "capacity"})
@@ -194,12 +196,10 @@ def count_machines(machine: np.ndarray) -> int:
 
 
 def slice_bounds(shape: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first row of each slice and the row behind it; one empty slice if there is none."""
-    count = shape[0] if shape else 0
+    """Yield the first row of each slice and the row behind it."""
+    count = shape[0]
     numbers_in_row = max(1, math.prod(shape[1:]))
     step = max(1, TUNING.max_numbers // numbers_in_row)
-    if not count:
-        yield 0, 0
     for first in range(0, count, step):
         end = min(count, first + step)
         yield first, end

@@ -1,4 +1,4 @@
-"""`rhumb solve --results`: nothing lost, nothing twice, whatever interrupts it; and `rhumb merge`."""
+"""`rhumb solve --results` loses and repeats nothing, whatever interrupts it; `rhumb merge`."""
 
 import errno
 import json

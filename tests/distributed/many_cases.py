@@ -36,7 +36,7 @@ def make_cities(count: int, size: int = 8) -> list[TSPInstance]:
 
 
 def read_lines(path: Path) -> dict[int, dict[str, Any]]:
-    """Return the lines of a results file by place, without the time they took; each is there once."""
+    """Return the lines of a results file by place, without times; each is there once."""
     found: dict[int, dict[str, Any]] = {}
     for line in path.read_text().splitlines():
         facts = json.loads(line)
