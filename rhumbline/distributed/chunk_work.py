@@ -30,7 +30,7 @@ class ChunkResult:
     """What became of a chunk: a solution or the reason of a failure for each place."""
 
     chunk_number: int
-    solutions: dict[int, Solution]
+    solutions: dict[int, Any]  # a `Solution` each; a suite has lists of its results
     failures: dict[int, str]
     seconds: float = 0.0  # that the worker took, with everything
     how: "HowSolved | None" = None  # None if no instance was solved

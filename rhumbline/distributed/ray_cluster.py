@@ -168,7 +168,8 @@ def connect(ray: Any) -> None:
     if address:
         check_reachable(address)
     try:
-        ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="error")
+        quiet = {"log_to_driver": False, "logging_level": "error"}
+        ray.init(address=address, include_dashboard=False, **quiet)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         place = f"the Ray cluster at {address}" if address else "a local Ray cluster"
         raise InputError(f"{place} cannot be reached: {last_line(error)}") from error

@@ -4,7 +4,6 @@ A line is written whole and flushed when its chunk is done. A killed run leaves 
 off, which the next run removes. Results of other options are never mixed.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -55,6 +54,10 @@ class ResultsFile:
 
     def lock(self) -> None:
         """Keep other runs out until the file is closed, or this process ends however it ends."""
+        try:
+            import fcntl  # not on every system
+        except ImportError:
+            return
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
