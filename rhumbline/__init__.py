@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rhumbline.checkpoint import save as save
     from rhumbline.decoding import log_prob as log_prob
     from rhumbline.decoding import rollout as rollout
+    from rhumbline.distributed.run import solve_many as solve_many
     from rhumbline.errors import CheckpointError as CheckpointError
     from rhumbline.errors import Infeasible as Infeasible
     from rhumbline.errors import InputError as InputError
@@ -62,6 +63,7 @@ limit_spinning()  # before anything imports torch
 _HOMES = {
     "rhumbline.api": ("prepare", "solve"),
     "rhumbline.checkpoint": ("load", "save"),
+    "rhumbline.distributed.run": ("solve_many",),
     "rhumbline.errors": (
         "CheckpointError",
         "Infeasible",

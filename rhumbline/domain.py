@@ -6,7 +6,7 @@ needs such a part calls `Domain.require`, which refuses in a sentence.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,6 +37,8 @@ class DatasetFormat:
     tensors: frozenset[str]  # that every such file has
     load: Callable[[Path], list[Any]]
     save: Callable[[Path, Any, dict[str, str]], None]  # path, sampled batch, note on its origin
+    # The same instances as `load`, without holding all of them; None where `load` has to do.
+    stream: Callable[[Path], Iterator[Any]] | None = None
 
 
 ContentCheck = Callable[[Path], bool]

@@ -1,6 +1,6 @@
 """Paths, arrays, tables and mappings to instances."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, runtime_checkable
@@ -10,7 +10,7 @@ import torch
 
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError, shorten_repr
-from rhumbline.files import read_many
+from rhumbline.files import DATASET_SUFFIX, read_many, stream_many
 from rhumbline.files.discovery import find_instance_files
 from rhumbline.files.standard_input import is_standard_input, standard_input_file
 from rhumbline.formats.plain.csv_files import is_csv, read_csv
@@ -69,6 +69,24 @@ def instances_from(
     if vehicles is None:
         return instances
     return [with_fleet(instance, vehicles) for instance in instances]
+
+
+def stream_instances(
+    place: str | Path, vehicles: int | None = None, capacity: int | float | None = None
+) -> Iterator[Any]:
+    """Yield the instances of a path as `instances_from` returns them, file by file.
+
+    Datasets are read in slices, so that they may be larger than memory.
+    """
+    if is_standard_input(place):
+        yield from instances_from(place, vehicles, capacity)
+        return
+    for file in find_instance_files(place):
+        if file.suffix.lower() != DATASET_SUFFIX:
+            yield from instances_from(file, vehicles, capacity)
+            continue
+        for instance in stream_many(file):
+            yield from instances_from(instance, vehicles, capacity)
 
 
 def tensors_to_arrays(source: Any) -> Any:

@@ -20,6 +20,7 @@ LAYERS = (
     ("checkpoint", "files", "improvers"),
     ("search", "training"),
     ("inputs", "pipeline", "api", "plots", "testing"),
+    ("distributed",),
     ("bench", "serve"),
     ("cli", "__main__"),
 )
@@ -40,6 +41,7 @@ FRIENDS = {
 KERNEL_COMPILERS = ("triton", "numba", "llvmlite")
 SOLVERS = ("elkai", "hygese", "pyvrp", "ortools")
 ONLY_IN = {"rich": {"cli"}, "typer": {"cli"}, "matplotlib": {"plots"}}
+ONLY_IN["ray"] = {"distributed"}
 ONLY_IN |= {name: {"serve"} for name in ("starlette", "uvicorn", "anyio", "h11")}
 ONLY_IN |= {name: {"kernels"} for name in KERNEL_COMPILERS}
 # External solvers improve plans, and suites compare with them.

@@ -82,6 +82,7 @@ class BenchOptions:
     device: str = "auto"
     engine: EngineName = "auto"
     threads: int | None = None
+    workers: int | None = None  # processes that measure jobs at the same time; None: this one
     folders: Mapping[str, str] = field(default_factory=dict[str, str])
 
 

@@ -36,6 +36,7 @@ from rhumbline.bench.results import (
     resume,
 )
 from rhumbline.bench.suite import Method, Suite
+from rhumbline.distributed.processes import plan_workers
 from rhumbline.errors import InputError
 from rhumbline.pipeline import find_device
 
@@ -102,8 +103,10 @@ def measure_suite(
     Everything is read and checked before any work. While a job runs, `listener` is called about
     once a second.
     """
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    plan = plan_workers(options.workers, options.device, options.threads)
+    threads = plan.threads if options.workers else options.threads
+    if threads:
+        torch.set_num_threads(threads)
     refuse_packed(out)
     pairs = prepare_pairs(suite, options)
     origin = origin_of(suite, options)
@@ -113,7 +116,14 @@ def measure_suite(
         done = resume(out, origin, digests, warn)
         jobs = list(pending_jobs(pairs, suite.seeds, options.limit, done))
         total = count_results(pairs, suite.seeds, options.limit)
-        yield from run_jobs(jobs, total, origin, out, listener)
+        if options.workers:
+            from rhumbline.bench.parallel import ParallelRun, SuiteWork
+
+            work = SuiteWork(suite, options, origin)
+            finished = total - sum(len(job.indices) for job in jobs)
+            yield from ParallelRun(work, out, total, finished).run(jobs, plan)
+        else:
+            yield from run_jobs(jobs, total, origin, out, listener)
 
 
 def run_jobs(
@@ -186,6 +196,8 @@ def origin_of(suite: Suite, options: BenchOptions) -> Origin:
     machine = provenance.hardware_name(device, torch.get_num_threads())
     if device.type != "cpu":
         machine = f"{machine}; {provenance.processor_name()}"
+    if options.workers:  # which share the caches and the memory, so that times differ
+        machine = f"{machine}; {options.workers} at a time"
     return Origin(
         suite=suite.name,
         suite_hash=suite.digest,

@@ -8,6 +8,7 @@ from rhumbline import __version__
 from rhumbline.cli.commands.bench import bench_command
 from rhumbline.cli.commands.check import check_command
 from rhumbline.cli.commands.info import info_command
+from rhumbline.cli.commands.merge import merge_command
 from rhumbline.cli.commands.report import report_command
 from rhumbline.cli.commands.sample import sample_command
 from rhumbline.cli.commands.serve import serve_command
@@ -58,6 +59,7 @@ app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     add_help_option=False,
 )(train_command)
+app.command("merge")(merge_command)
 app.command("check")(check_command)
 app.command("sample")(sample_command)
 app.command("info")(info_command)

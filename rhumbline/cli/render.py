@@ -107,7 +107,12 @@ def result_line(
 
 
 def result_json(solution: Solution, problem: str, facts: dict[str, Any]) -> str:
-    """Format the result of one instance as JSON; `facts` say how it was found.
+    """Format the result of one instance as JSON; `facts` say how it was found."""
+    return json.dumps(result_facts(solution, problem) | facts)
+
+
+def result_facts(solution: Solution, problem: str) -> dict[str, Any]:
+    """Return the result of one instance, for JSON.
 
     The plan has been checked in any case, or the search has raised an error. One that only exceeds
     a limit is not called verified, and has the key "over_limit".
@@ -125,8 +130,7 @@ def result_json(solution: Solution, problem: str, facts: dict[str, Any]) -> str:
     }
     if excess:
         found["over_limit"] = excess
-    found |= plan_facts(problem, solution.plan, solution.instance)
-    return json.dumps(found | facts)
+    return found | plan_facts(problem, solution.plan, solution.instance)
 
 
 def excess_over_limit(plan: Plan, instance: Any) -> str | None:

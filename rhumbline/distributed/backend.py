@@ -3,23 +3,27 @@
 `schedule.solve_chunks` decides what runs next and what is tried again; backends only run it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from rhumbline.distributed.chunk_work import ChunkResult, solve_chunk
+from rhumbline.distributed.chunk_work import ChunkResult
 from rhumbline.distributed.chunks import Chunk
-from rhumbline.pipeline import SolveRequest
+from rhumbline.errors import shorten
+
+SolveChunk = Callable[[Chunk], ChunkResult]  # can be sent to other processes
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A chunk whose worker has died."""
+    """A chunk whose worker has died, or has met an unexpected error."""
 
     reason: str
+    has_node_died: bool = False  # the machine is lost, so that the chunk is not to blame
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ChunkOutcome:
     """A chunk and what became of it."""
 
     chunk: Chunk
@@ -38,7 +42,7 @@ class Backend(Protocol):
         """Begin with a chunk; returns at once."""
         ...
 
-    def wait(self) -> list[Outcome]:
+    def wait(self) -> list[ChunkOutcome]:
         """Wait until at least one chunk is done or lost; there is at least one under way."""
         ...
 
@@ -52,18 +56,31 @@ class InlineBackend:
 
     capacity = 1
 
-    def __init__(self, request: SolveRequest):
-        self.request = request
+    def __init__(self, solve: SolveChunk):
+        self.solve = solve
         self.waiting: list[Chunk] = []
 
     def submit(self, chunk: Chunk) -> None:
         """Remember a chunk."""
         self.waiting.append(chunk)
 
-    def wait(self) -> list[Outcome]:
+    def wait(self) -> list[ChunkOutcome]:
         """Solve the oldest chunk."""
         chunk = self.waiting.pop(0)
-        return [Outcome(chunk, solve_chunk(chunk, self.request))]
+        try:
+            result: ChunkResult | Lost = self.solve(chunk)
+        except Exception as error:
+            result = Lost(describe_error(error))
+        return [ChunkOutcome(chunk, result)]
 
     def close(self) -> None:
         """There is nothing to end."""
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the type of an unexpected error and the last line of its message."""
+    name = type(error).__name__
+    lines = str(error).strip().splitlines()
+    if not lines:
+        return name
+    return f"{name}: {shorten(lines[-1], limit=200)}"

@@ -8,10 +8,21 @@ from typing import Any
 from rhumbline.distributed.chunks import Chunk
 from rhumbline.errors import RhumbError
 from rhumbline.pipeline import LoadedPolicy, SolveRequest, load_policies, solve_groups
+from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.solution import Solution
 
 # Policies of this process by problem and name: a worker solves many chunks.
-POLICIES: dict[tuple[str, str | None], dict[str, LoadedPolicy]] = {}
+POLICIES: dict[tuple[str, str | None], LoadedPolicy] = {}
+
+
+@dataclass(frozen=True)
+class HowSolved:
+    """What solved a chunk, for the lines of results."""
+
+    search: str
+    policy: str
+    engine: str
+    after: AfterSearch
 
 
 @dataclass(frozen=True)
@@ -19,49 +30,55 @@ class ChunkResult:
     """What became of a chunk: a solution or the reason of a failure for each place."""
 
     chunk_number: int
-    solutions: dict[int, Solution]
+    solutions: dict[int, Any]  # a `Solution` each; a suite has lists of its results
     failures: dict[int, str]
-    seconds: float  # that the worker took, with everything
-    facts: dict[str, Any]  # how it was solved, for the lines of results
+    seconds: float = 0.0  # that the worker took, with everything
+    how: "HowSolved | None" = None  # None if no instance was solved
 
 
 def solve_chunk(chunk: Chunk, request: SolveRequest) -> ChunkResult:
     """Solve the instances of a chunk together; if they are refused together, each alone."""
     start = time.monotonic()
     try:
-        result = solve_together(chunk, request, start)
+        result = solve_together(chunk, request)
     except RhumbError as error:
         if len(chunk) == 1:
             reason = str(error)
-            return ChunkResult(chunk.number, {}, {chunk.places[0]: reason}, 0.0, {})
-        result = join_results(chunk.number, (solve_chunk(one, request) for one in chunk.split()))
+            return ChunkResult(chunk.number, {}, {chunk.places[0]: reason})
+        pieces = chunk.split(len(chunk))
+        result = join_results(chunk.number, (solve_chunk(piece, request) for piece in pieces))
     return replace(result, seconds=time.monotonic() - start)
 
 
-def solve_together(chunk: Chunk, request: SolveRequest, start: float) -> ChunkResult:
+def solve_together(chunk: Chunk, request: SolveRequest) -> ChunkResult:
     """Solve the instances of a chunk as one group."""
     instances = list(chunk.instances)
-    request = replace(request, policy=policy_of(instances, request))
+    policy = policy_of(instances, request)
+    request = replace(request, policy=policy.policy)
     solutions: dict[int, Solution] = {}
-    facts: dict[str, Any] = {}
+    how = None
     for result in solve_groups(instances, request):
-        run = result.run
-        facts = {"search": run.strategy_name, "engine": run.task.resolved_engine}
         if result.interrupted:
             raise KeyboardInterrupt
+        run = result.run
+        assert run is not None  # only an interruption or a limit on the total time leaves it out
+        after = replace(run.after, improved=None)
+        how = HowSolved(run.strategy_name, policy.name, run.task.resolved_engine, after)
         for place, solution in result.by_place().items():
             solutions[chunk.places[place]] = without_instance(solution)
-    return ChunkResult(chunk.number, solutions, {}, time.monotonic() - start, facts)
+    return ChunkResult(chunk.number, solutions, {}, how=how)
 
 
-def policy_of(instances: list[Any], request: SolveRequest) -> Any:
+def policy_of(instances: list[Any], request: SolveRequest) -> LoadedPolicy:
     """Return the policy of a chunk, which a process loads once."""
+    problem = instances[0].problem
     if not (request.policy is None or isinstance(request.policy, str)):
-        return request.policy
-    key = instances[0].problem, request.policy
+        (loaded,) = load_policies(instances[:1], request.policy).values()
+        return loaded
+    key = problem, request.policy
     if key not in POLICIES:
-        POLICIES[key] = load_policies(instances[:1], request.policy)
-    return POLICIES[key][instances[0].problem].policy
+        (POLICIES[key],) = load_policies(instances[:1], request.policy).values()
+    return POLICIES[key]
 
 
 def without_instance(solution: Solution) -> Solution:
@@ -83,9 +100,9 @@ def join_results(number: int, results: Iterator[ChunkResult]) -> ChunkResult:
     """Return the results of the pieces of a chunk as one."""
     solutions: dict[int, Solution] = {}
     failures: dict[int, str] = {}
-    facts: dict[str, Any] = {}
+    how = None
     for result in results:
         solutions |= result.solutions
         failures |= result.failures
-        facts = facts or result.facts
-    return ChunkResult(number, solutions, failures, 0.0, facts)
+        how = how or result.how
+    return ChunkResult(number, solutions, failures, how=how)

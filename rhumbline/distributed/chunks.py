@@ -1,18 +1,21 @@
 """Cuts a stream of instances into chunks of equal size, without holding all of them."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from rhumbline.errors import InputError
-from rhumbline.pipeline import max_group_length
+from rhumbline.pipeline import max_group_length, split_evenly
 
 
 @dataclass(frozen=True)
 class ChunkTuning:
     """How instances are collected."""
 
-    window: int = 4_096  # instances that are held at once while they are sorted by size
+    # Instances that are held at once while they are sorted by size, or chunks if these are long.
+    window: int = 4_096
+    window_chunks: int = 4
     cpu_length: int = 64  # instances of a chunk; on a CPU larger ones are no faster
     cuda_length: int = 10_000
 
@@ -31,10 +34,15 @@ class Chunk:
     def __len__(self) -> int:
         return len(self.places)
 
-    def split(self) -> Iterator["Chunk"]:
-        """Yield chunks of one instance each, to find the one that fails."""
-        for place, instance in zip(self.places, self.instances, strict=True):
-            yield Chunk(self.number, (place,), (instance,))
+    def split(self, pieces: int) -> Iterator["Chunk"]:
+        """Yield smaller chunks, to find the instance that fails."""
+        longest = math.ceil(len(self) / pieces)
+        for numbers in split_evenly(range(len(self)), longest):
+            first = numbers[0]
+            end = numbers[-1] + 1
+            places = self.places[first:end]
+            instances = self.instances[first:end]
+            yield Chunk(self.number, places, instances)
 
 
 def default_length(device: str) -> int:
@@ -50,6 +58,7 @@ def cut_into_chunks(instances: Iterable[Any], length: int, copies: int = 1) -> I
     """
     if length < 1:
         raise InputError(f"a chunk has at least 1 instance, not {length}")
+    window = max(TUNING.window, TUNING.window_chunks * length)
     waiting: dict[tuple[Any, ...], list[tuple[int, Any]]] = {}
     held = 0
     number = 0
@@ -62,7 +71,7 @@ def cut_into_chunks(instances: Iterable[Any], length: int, copies: int = 1) -> I
             held -= len(group)
             yield make_chunk(number, waiting.pop(shape))
             number += 1
-        elif held >= TUNING.window:
+        elif held >= window:
             oldest = next(iter(waiting))
             held -= len(waiting[oldest])
             yield make_chunk(number, waiting.pop(oldest))

@@ -4,10 +4,12 @@ import hashlib
 import json
 from collections import Counter
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rhumbline.formats.safe_io import read_bytes
 from rhumbline.pipeline import SolveRequest
 
 LENGTH = 16  # hexadecimal digits: a million instances collide with a chance of 1e-7
@@ -20,14 +22,18 @@ class InstanceKeys:
     """
 
     def __init__(self) -> None:
-        self.seen: Counter[str] = Counter()
+        self.seen: set[int] = set()  # as numbers, which take a third of the memory of texts
+        self.repeats: Counter[str] = Counter()
 
     def key(self, instance: Any) -> str:
         """Return the key of the next instance."""
         digest = content_hash(instance)
-        self.seen[digest] += 1
-        number = self.seen[digest]
-        return digest if number == 1 else f"{digest}-{number}"
+        number = int(digest, 16)
+        if number not in self.seen:
+            self.seen.add(number)
+            return digest
+        self.repeats[digest] += 1
+        return f"{digest}-{self.repeats[digest] + 1}"
 
 
 def content_hash(instance: Any) -> str:
@@ -56,7 +62,7 @@ def options_hash(request: SolveRequest, length: int) -> str:
         "seconds": request.budget.seconds,
         "strategy": describe_strategy(request.strategy),
         "settings": sorted(request.settings),
-        "policy": None if request.policy is None else str(request.policy),
+        "policy": describe_policy(request.policy),
         "seed": request.seed,
         "engine": request.engine,
         "augment": request.augment,
@@ -65,6 +71,16 @@ def options_hash(request: SolveRequest, length: int) -> str:
     }
     text = json.dumps(facts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+
+
+def describe_policy(policy: Any) -> str | None:
+    """Return a policy as text: the name of a shipped one, or the content of a file."""
+    if policy is None:
+        return None
+    path = Path(str(policy))
+    if path.is_file():
+        return hashlib.sha256(read_bytes(path)).hexdigest()
+    return str(policy)
 
 
 def describe_strategy(strategy: Any) -> str | None:

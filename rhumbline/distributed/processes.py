@@ -8,15 +8,18 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from queue import SimpleQueue
 from typing import Any
 
-from rhumbline.distributed.backend import Lost, Outcome
-from rhumbline.distributed.chunk_work import ChunkResult, solve_chunk
+from rhumbline.distributed.backend import ChunkOutcome, Lost, SolveChunk, describe_error
+from rhumbline.distributed.chunk_work import ChunkResult
 from rhumbline.distributed.chunks import Chunk
-from rhumbline.pipeline import SolveRequest
+from rhumbline.errors import RhumbError
 
 # A fresh interpreter: torch and numba have threads, which a forked process would inherit.
 PROCESSES = multiprocessing.get_context("spawn")
+
+MAX_FAILED_STARTS = 3  # in a row
 
 
 @dataclass
@@ -26,16 +29,55 @@ class LocalWorker:
     process: Any
     connection: Any  # ours; a pipe
     chunks: list[Chunk]
+    is_ready: bool = False
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """How many processes there are, and what each of them may use."""
+
+    workers: int
+    threads: int
+    gpus: Sequence[str] = ()
+
+    def gpu(self, number: int) -> str | None:
+        """Return the GPU of a process, if there are any."""
+        return self.gpus[number % len(self.gpus)] if self.gpus else None
+
+
+@dataclass(frozen=True)
+class WorkerSetting:
+    """What one process may use."""
+
+    threads: int
+    gpu: str | None
+
+
+def plan_workers(count: int | None, device: str, threads: int | None = None) -> WorkerPlan:
+    """Return a plan for processes that share this machine.
+
+    Without a count there is one for each GPU or, on a CPU, one for each core.
+    """
+    gpus = visible_gpus() if device != "cpu" else ()
+    cores = len(os.sched_getaffinity(0))
+    workers = count or len(gpus) or cores
+    return WorkerPlan(workers, threads or max(1, cores // workers), gpus)
 
 
 class ProcessBackend:
     """Some processes of this machine. One that dies is replaced, and its chunks are lost."""
 
-    def __init__(self, request: SolveRequest, workers: int):
-        self.request = request
-        self.gpus = visible_gpus() if request.device != "cpu" else ()
-        self.threads = max(1, len(os.sched_getaffinity(0)) // workers)
-        self.workers = [self.start(number) for number in range(workers)]
+    def __init__(self, solve: SolveChunk, plan: WorkerPlan):
+        self.solve = solve
+        self.plan = plan
+        self.failed_starts = 0  # in a row
+        self.workers: list[LocalWorker] = []
+        try:
+            for number in range(plan.workers):
+                self.workers.append(self.start(number))
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def capacity(self) -> int:
@@ -45,44 +87,69 @@ class ProcessBackend:
     def start(self, number: int) -> LocalWorker:
         """Start a process; it sees one GPU if there are any."""
         ours, theirs = PROCESSES.Pipe()
-        gpu = self.gpus[number % len(self.gpus)] if self.gpus else None
-        words = theirs, self.request, self.threads, gpu
-        process = PROCESSES.Process(target=run_worker, args=words, daemon=True)
+        setting = WorkerSetting(self.plan.threads, self.plan.gpu(number))
+        process = PROCESSES.Process(
+            target=solve_until_closed, args=(theirs, self.solve, setting), daemon=True
+        )
         process.start()
         theirs.close()
         return LocalWorker(process, ours, [])
 
     def submit(self, chunk: Chunk) -> None:
-        """Give a chunk to the worker with the fewest."""
+        """Give a chunk to the worker that has the least to do."""
         worker = min(self.workers, key=lambda one: len(one.chunks))
+        if not worker.chunks and not worker.process.is_alive():
+            worker = self.replace(worker)  # it died between two chunks, which is no chunk's fault
         worker.chunks.append(chunk)
         with contextlib.suppress(OSError):  # a dead worker is found by `wait`
             worker.connection.send(chunk)
 
-    def wait(self) -> list[Outcome]:
+    def wait(self) -> list[ChunkOutcome]:
         """Wait for results, and replace workers that have died."""
-        busy = {worker.connection: worker for worker in self.workers if worker.chunks}
-        outcomes: list[Outcome] = []
-        for connection in wait(list(busy)):
-            worker = busy[connection]  # type: ignore[index]  # wait returns what it was given
-            try:
-                result: ChunkResult = worker.connection.recv()
-            except (EOFError, OSError):
-                outcomes += self.replace(worker)
-                continue
-            outcomes.append(Outcome(worker.chunks.pop(0), result))
+        outcomes: list[ChunkOutcome] = []
+        while not outcomes:
+            busy = {worker.connection: worker for worker in self.workers if worker.chunks}
+            for connection in wait(list(busy)):
+                outcomes += self.receive(busy[connection])  # type: ignore[index]
         return outcomes
 
-    def replace(self, worker: LocalWorker) -> list[Outcome]:
-        """Start another process for a dead one; only its first chunk may have killed it."""
-        worker.process.join()
-        reason = f"its worker process ended with code {worker.process.exitcode}"
+    def receive(self, worker: LocalWorker) -> list[ChunkOutcome]:
+        """Return what a worker has sent or left behind; nothing if it has only become ready."""
+        try:
+            message: ChunkResult | Lost | None = worker.connection.recv()
+        except (EOFError, OSError):
+            worker.process.join()
+            message = Lost(f"its worker process ended with code {worker.process.exitcode}")
+            self.check_start(worker, message.reason)
+        if message is None:
+            worker.is_ready = True
+            self.failed_starts = 0
+            return []
+        chunk = worker.chunks.pop(0)  # only the first one may have killed it
+        if isinstance(message, Lost):
+            self.replace(worker)
+        return [ChunkOutcome(chunk, message)]
+
+    def check_start(self, worker: LocalWorker, reason: str) -> None:
+        """Raise if one process after the other dies before it can be given work."""
+        self.failed_starts += not worker.is_ready
+        if self.failed_starts >= MAX_FAILED_STARTS:
+            advice = "a Python script with workers needs `if __name__ == '__main__':`"
+            raise RhumbError(f"worker processes die as they start ({reason}); {advice}")
+
+    def replace(self, worker: LocalWorker) -> LocalWorker:
+        """Start another process in the place of one, with the chunks that it had."""
         number = self.workers.index(worker)
-        first, *others = worker.chunks
-        self.workers[number] = self.start(number)
-        for chunk in others:
-            self.submit(chunk)
-        return [Outcome(first, Lost(reason))]
+        worker.process.kill()
+        worker.process.join()
+        worker.connection.close()
+        fresh = self.start(number)
+        self.workers[number] = fresh
+        for chunk in worker.chunks:
+            fresh.chunks.append(chunk)
+            with contextlib.suppress(OSError):
+                fresh.connection.send(chunk)
+        return fresh
 
     def close(self) -> None:
         """Kill all processes."""
@@ -104,29 +171,51 @@ def visible_gpus() -> Sequence[str]:
     return tuple(map(str, range(torch.cuda.device_count())))
 
 
-def default_workers(device: str) -> int:
-    """Return one worker for each GPU, or one for each core."""
-    gpus = visible_gpus() if device != "cpu" else ()
-    return len(gpus) or len(os.sched_getaffinity(0))
+def solve_until_closed(connection: Connection, solve: SolveChunk, setting: WorkerSetting) -> None:
+    """Be a worker: solve chunks until the pipe is closed.
 
-
-def run_worker(
-    connection: Connection, request: SolveRequest, threads: int, gpu: str | None
-) -> None:
-    """Be a worker: solve chunks until the pipe is closed."""
+    After an unexpected error the process ends: nothing is known of its state, as that of a GPU.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which ends us
     threading.Thread(target=exit_with_parent, daemon=True).start()
-    if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    if setting.gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = setting.gpu
     import torch
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(setting.threads)
+    chunks: SimpleQueue[Chunk | None] = SimpleQueue()
+    connection.send(None)  # ready
+    threading.Thread(target=receive_chunks, args=(connection, chunks), daemon=True).start()
+    while chunk := chunks.get():
+        result = solve_or_describe(chunk, solve)
+        try:
+            connection.send(result)
+        except OSError:
+            return
+        if isinstance(result, Lost):
+            return
+
+
+def receive_chunks(connection: Connection, chunks: "SimpleQueue[Chunk | None]") -> None:
+    """Take chunks out of the pipe at once, so that the driver never waits for room in it.
+
+    Otherwise a driver that sends a large chunk and a worker that sends a large result would wait
+    for each other for ever.
+    """
     while True:
         try:
-            chunk = connection.recv()
-            connection.send(solve_chunk(chunk, request))
+            chunks.put(connection.recv())
         except (EOFError, OSError):
+            chunks.put(None)
             return
+
+
+def solve_or_describe(chunk: Chunk, solve: SolveChunk) -> ChunkResult | Lost:
+    """Return the result of a chunk, or what was unexpected."""
+    try:
+        return solve(chunk)
+    except Exception as error:
+        return Lost(describe_error(error))
 
 
 def exit_with_parent() -> None:

@@ -5,80 +5,147 @@ find the policy in their worker process, which Ray uses again.
 """
 
 import os
+import re
+import socket
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 import rhumbline
-from rhumbline.distributed.backend import Lost, Outcome
-from rhumbline.distributed.chunk_work import solve_chunk
+from rhumbline.distributed.backend import ChunkOutcome, Lost, SolveChunk
+from rhumbline.distributed.chunk_work import ChunkResult
 from rhumbline.distributed.chunks import Chunk
 from rhumbline.errors import InputError, MissingExtra
-from rhumbline.pipeline import SolveRequest
 
-RETRIES = 3  # of a task whose node or process has died
-CHECK_SECONDS = 60.0  # in which a cluster must run its first task
+
+@dataclass(frozen=True)
+class RayTuning:
+    """How long to wait, and how often to try."""
+
+    # Of a task whose process or node has died. After that the schedule splits the chunk.
+    retries: int = 1
+    check_seconds: float = 60.0  # in which each node must run its first task
+    connect_seconds: float = 10.0  # Ray itself waits for minutes
+
+
+TUNING = RayTuning()
+
+
+@dataclass(frozen=True)
+class RayResources:
+    """What a task needs."""
+
+    on_gpu: bool = False
+    threads: int = 1
+
+    @property
+    def kind(self) -> str:
+        """What limits the number of tasks, in Ray's words."""
+        return "GPU" if self.on_gpu else "CPU"
+
+    def fit(self, node: dict[str, Any]) -> bool:
+        """Return whether a node can run a task."""
+        needed = 1 if self.on_gpu else self.threads
+        return node["Resources"].get(self.kind, 0) >= needed
+
+    def text(self) -> str:
+        """Return what a task needs, for messages."""
+        return "a GPU" if self.on_gpu else f"{self.threads} cores"
+
+    def task_options(self) -> dict[str, Any]:
+        """Return the resources in Ray's words."""
+        if self.on_gpu:
+            return {"num_gpus": 1}
+        return {"num_cpus": self.threads}
 
 
 class RayBackend:
     """The cluster of RAY_ADDRESS, or a local one."""
 
-    def __init__(self, request: SolveRequest):
+    def __init__(self, solve: SolveChunk, resources: RayResources):
         require_ray()
         import ray
 
         self.ray: Any = ray
+        self.resources = resources
+        self.running: dict[Any, Chunk] = {}
         self.was_running = ray.is_initialized()
         if not self.was_running:
             connect(ray)
-        self.on_gpu = request.device == "cuda"
-        self.check_cluster()
-        self.request = ray.put(request)
-        resources: dict[str, Any] = {"num_gpus": 1} if self.on_gpu else {"num_cpus": 1}
-        self.task = ray.remote(max_retries=RETRIES, **resources)(solve_in_task)
-        self.running: dict[Any, Chunk] = {}
+        try:
+            self.check_cluster()
+            self.solve = ray.put(solve)
+            remote = ray.remote(max_retries=TUNING.retries, **resources.task_options())
+            self.task = remote(solve_in_task)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def capacity(self) -> int:
         """Half as many chunks again as there are workers; it follows the cluster as it grows."""
-        kind = "GPU" if self.on_gpu else "CPU"
-        workers = int(self.ray.cluster_resources().get(kind, 1))
+        amount = self.ray.cluster_resources().get(self.resources.kind, 1)
+        workers = int(amount)
+        if not self.resources.on_gpu:
+            workers //= self.resources.threads
         return max(2, workers + workers // 2 + 1)
 
     def check_cluster(self) -> None:
-        """Refuse a cluster without the resources, or whose workers have another rhumbline."""
+        """Refuse a cluster without the resources, or with another rhumbline on one of its nodes."""
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        able = [node for node in nodes if self.resources.fit(node)]
+        if not able:
+            needs = self.resources.text()
+            raise InputError(f"no node of the Ray cluster has {needs}; it has {len(nodes)} nodes")
+        ours = rhumbline.__version__
+        for node, version in zip(able, self.find_versions(able), strict=True):
+            if version != ours:
+                where = f"node {node['NodeManagerAddress']} of the Ray cluster"
+                found = f"has rhumbline {version}, this is {ours}"
+                raise InputError(f"{where} {found}; install the same version on every node")
+
+    def find_versions(self, nodes: list[dict[str, Any]]) -> list[str]:
+        """Return the version of rhumbline on each node."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
         ray = self.ray
-        if self.on_gpu and not ray.cluster_resources().get("GPU"):
-            raise InputError("device 'cuda' was asked for, but the Ray cluster has no GPU")
-        task = ray.remote(num_cpus=1, max_retries=RETRIES)(worker_version)
+        references: list[Any] = []
+        for node in nodes:
+            place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            task = ray.remote(num_cpus=0, max_retries=TUNING.retries)(worker_version)
+            references.append(task.options(scheduling_strategy=place).remote())
         try:
-            version = ray.get(task.remote(), timeout=CHECK_SECONDS)
+            return ray.get(references, timeout=TUNING.check_seconds)
         except ray.exceptions.GetTimeoutError:
-            reason = f"no task has run within {CHECK_SECONDS:.0f} s; are its cores busy?"
+            reason = f"no answer of each node within {TUNING.check_seconds:.0f} s"
             raise InputError(f"the Ray cluster cannot be used: {reason}") from None
         except ray.exceptions.RayError as error:
             reason = last_line(error)
             advice = "install the same version of rhumbline on every node"
             raise InputError(f"the workers of the Ray cluster fail ({reason}); {advice}") from None
-        if version != rhumbline.__version__:
-            found = f"have rhumbline {version}, this is {rhumbline.__version__}"
-            raise InputError(f"the workers of the Ray cluster {found}; install the same version")
 
     def submit(self, chunk: Chunk) -> None:
         """Queue a chunk as a task."""
-        self.running[self.task.remote(chunk, self.request)] = chunk
+        reference = self.task.remote(chunk, self.solve, self.resources.threads)
+        self.running[reference] = chunk
 
-    def wait(self) -> list[Outcome]:
+    def wait(self) -> list[ChunkOutcome]:
         """Wait for tasks that are done."""
         ready, _ = self.ray.wait(list(self.running), num_returns=1)
         return [self.outcome(reference) for reference in ready]
 
-    def outcome(self, reference: Any) -> Outcome:
+    def outcome(self, reference: Any) -> ChunkOutcome:
         """Return what became of a task."""
+        errors = self.ray.exceptions
         chunk = self.running.pop(reference)
         try:
-            return Outcome(chunk, self.ray.get(reference))
-        except self.ray.exceptions.RayError as error:
-            return Outcome(chunk, Lost(last_line(error)))
+            return ChunkOutcome(chunk, self.ray.get(reference))
+        except (errors.NodeDiedError, errors.ObjectLostError) as error:
+            return ChunkOutcome(chunk, Lost(last_line(error), has_node_died=True))
+        except errors.WorkerCrashedError:
+            return ChunkOutcome(chunk, Lost("its worker process has died"))
+        except errors.RayError as error:
+            return ChunkOutcome(chunk, Lost(last_line(error)))
 
     def close(self) -> None:
         """Cancel what is under way, and leave the cluster as it was found."""
@@ -98,16 +165,36 @@ def require_ray() -> None:
 def connect(ray: Any) -> None:
     """Join the cluster of RAY_ADDRESS, or start one on this machine."""
     address = os.environ.get("RAY_ADDRESS")
+    if address:
+        check_reachable(address)
     try:
-        ray.init(address=address, log_to_driver=False, include_dashboard=False)
+        quiet = {"log_to_driver": False, "logging_level": "error"}
+        ray.init(address=address, include_dashboard=False, **quiet)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         place = f"the Ray cluster at {address}" if address else "a local Ray cluster"
         raise InputError(f"{place} cannot be reached: {last_line(error)}") from error
 
 
-def solve_in_task(chunk: Chunk, request: SolveRequest) -> Any:
+def check_reachable(address: str) -> None:
+    """Raise unless something listens at HOST:PORT; Ray would try again for minutes."""
+    found = re.fullmatch(r"(?:ray://)?([^/:]+):(\d{1,5})", address)
+    if not found:
+        return
+    try:
+        socket.create_connection((found[1], int(found[2])), TUNING.connect_seconds).close()
+    except (OSError, OverflowError) as error:
+        advice = "start the cluster, or correct RAY_ADDRESS"
+        message = f"the Ray cluster at {address} cannot be reached ({error}); {advice}"
+        raise InputError(message) from error
+
+
+def solve_in_task(chunk: Chunk, solve: SolveChunk, threads: int) -> ChunkResult:
     """Solve a chunk in a task."""
-    return solve_chunk(chunk, request)
+    import torch
+
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
+    return solve(chunk)
 
 
 def worker_version() -> str:
@@ -117,5 +204,7 @@ def worker_version() -> str:
 
 def last_line(error: BaseException) -> str:
     """Return the last line of an error, which names its cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:200]
+    lines = str(error).splitlines()
+    filled = [line.strip() for line in lines if line.strip()]
+    last = filled[-1] if filled else type(error).__name__
+    return last[:200]

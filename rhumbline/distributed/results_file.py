@@ -4,17 +4,20 @@ A line is written whole and flushed when its chunk is done. A killed run leaves 
 off, which the next run removes. Results of other options are never mixed.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, OutputFailed
+from rhumbline.formats.safe_io import error_reason
 
-NEEDED = ("instance", "options", "cost")
+NEEDED = ("instance", "options")
+START = b'{"instance": "'  # of every line
+PIECE_BYTES = 1 << 16
 
 
 @dataclass
@@ -23,7 +26,8 @@ class ResultsFile:
 
     path: Path
     options: str
-    file: BinaryIO
+    file: BinaryIO  # unbuffered: a failed write leaves nothing that `close` would write again
+    end: int = 0  # of the last whole line, in bytes
     done: set[str] = field(default_factory=set[str])
 
     @classmethod
@@ -32,61 +36,106 @@ class ResultsFile:
 
         A second run on the same file is refused as long as the first one runs.
         """
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: is no regular file; choose another one")
         try:
-            file = path.open("a+b")
+            file = path.open("ab", buffering=0)
         except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror})") from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.close()
-            message = "is in use by another run; wait for it, or choose another file"
-            raise InputError(f"{path}: {message}") from error
+            reason = error_reason(error)
+            raise InputError(f"{path}: cannot be written: {reason}; choose another file") from error
         results = cls(path, options, file)
         try:
+            results.lock()
             results.read()
         except BaseException:
             file.close()
             raise
         return results
 
+    def lock(self) -> None:
+        """Keep other runs out until the file is closed, or this process ends however it ends."""
+        try:
+            import fcntl  # not on every system
+        except ImportError:
+            return
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            message = "is in use by another run; wait for it, or choose another file"
+            raise InputError(f"{self.path}: {message}") from error
+        except OSError:  # a file system without locks
+            return
+
     def read(self) -> None:
         """Take in what is there, and cut off a last line that was not written whole."""
-        self.file.seek(0)
-        end = 0
-        for number, line in enumerate(self.file, start=1):
-            if not line.endswith(b"\n"):
-                break
-            facts = parse_line(self.path, number, line)
-            if facts["options"] != self.options:
+        for line in read_result_lines(self.path):
+            if line.facts["options"] != self.options:
                 other = "holds results of other options"
                 advice = "choose another file, or repeat the options"
-                raise InputError.at(self.path, number, f"{other}; {advice}")
-            self.done.add(facts["instance"])
-            end += len(line)
-        self.file.truncate(end)
+                raise InputError.at(self.path, line.number, f"{other}; {advice}")
+            self.done.add(line.facts["instance"])
+        self.end = whole_lines_end(self.path)
+        self.check_rest()
+        self.file.truncate(self.end)
+
+    def check_rest(self) -> None:
+        """Refuse to cut off what is no beginning of a result."""
+        with self.path.open("rb") as file:
+            file.seek(self.end)
+            rest = file.read(len(START))
+        if not START.startswith(rest):
+            message = "does not end with a result; expected a file of `rhumb solve --results`"
+            raise InputError(f"{self.path}: {message}")
 
     def write(self, lines: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        """Append results with their keys, each as a whole line, and hand them to the disk."""
+        """Append results with their keys, each as a whole line, and hand them to the disk.
+
+        If they cannot be written, the file is left as it was.
+        """
         text = bytearray()
         keys: list[str] = []
         for key, facts in lines:
-            if key in self.done:
-                continue
-            record = {"instance": key, "options": self.options, **facts}
-            text += json.dumps(record).encode() + b"\n"
-            keys.append(key)
+            if key not in self.done:
+                record = {"instance": key, "options": self.options, **facts}
+                text += json.dumps(record).encode() + b"\n"
+                keys.append(key)
         try:
-            self.file.write(text)
-            self.file.flush()
-            os.fsync(self.file.fileno())
+            self.append(text)
         except OSError as error:
-            raise InputError(f"{self.path}: cannot be written ({error.strerror})") from error
+            with suppress(OSError):
+                self.file.truncate(self.end)
+            raise OutputFailed(
+                f"{self.path}: cannot be written: {error_reason(error)}; make room, and repeat"
+                " the command, which goes on from there"
+            ) from error
+        self.end += len(text)
         self.done.update(keys)
+
+    def append(self, text: bytearray) -> None:
+        """Write all of a text, and wait until it is on the disk."""
+        rest = memoryview(text)
+        while rest:
+            rest = rest[self.file.write(rest) :]
+        os.fsync(self.file.fileno())
 
     def close(self) -> None:
         """Close the file and release its lock."""
         self.file.close()
+
+
+def whole_lines_end(path: Path) -> int:
+    """Return where the last whole line of a file ends, in bytes."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        end = size
+        while end > 0:
+            start = max(0, end - PIECE_BYTES)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+    return 0
 
 
 def parse_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -96,18 +145,30 @@ def parse_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         message = "is no JSON; expected a file of `rhumb solve --results`"
         raise InputError.at(path, number, message) from error
-    if not isinstance(facts, dict) or any(name not in facts for name in NEEDED[:2]):
+    if not isinstance(facts, dict) or any(name not in facts for name in NEEDED):
         expected = "expected a result with the fields instance and options"
         raise InputError.at(path, number, f"is no result of `rhumb solve --results`; {expected}")
     return facts
 
 
-def read_results(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the whole lines of a results file with their numbers."""
+@dataclass(frozen=True)
+class ResultLine:
+    """A line of a results file."""
+
+    number: int
+    facts: dict[str, Any]
+    first_byte: int
+    length: int
+
+
+def read_result_lines(path: Path) -> Iterator[ResultLine]:
+    """Yield the whole lines of a results file."""
+    first_byte = 0
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if line.endswith(b"\n"):
-                    yield number, parse_line(path, number, line)
+                    yield ResultLine(number, parse_line(path, number, line), first_byte, len(line))
+                first_byte += len(line)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+        raise InputError(f"{path}: cannot be read: {error_reason(error)}") from error

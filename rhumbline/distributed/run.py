@@ -2,23 +2,47 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from rhumbline.api import limited_threads
 from rhumbline.decoding import EngineName
 from rhumbline.distributed.backend import Backend, InlineBackend
+from rhumbline.distributed.chunk_work import ChunkResult, solve_chunk
 from rhumbline.distributed.chunks import Chunk, cut_into_chunks, default_length
-from rhumbline.distributed.processes import ProcessBackend, default_workers
-from rhumbline.distributed.ray_cluster import RayBackend
+from rhumbline.distributed.processes import ProcessBackend, plan_workers
+from rhumbline.distributed.ray_cluster import RayBackend, RayResources
 from rhumbline.distributed.schedule import solve_chunks
-from rhumbline.errors import InputError
-from rhumbline.inputs import instances_from
-from rhumbline.pipeline import SolveRequest, budget_or_default, find_device
+from rhumbline.errors import InputError, shorten_repr
+from rhumbline.inputs import instances_from, stream_instances
+from rhumbline.pipeline import (
+    SolveRequest,
+    budget_or_default,
+    find_device,
+    group_instances,
+    load_policies,
+    make_runs,
+    resolve_strategy,
+)
 from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.solution import Solution
-from rhumbline.search.strategy import PlainStrategy
+from rhumbline.search.strategy import PlainStrategy, check_strategy_needs
 
 Workers = int | str | None
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Where chunks are solved, and with how many threads each."""
+
+    workers: Workers = None
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers not in (None, "ray"):
+            check_workers(self.workers)
 
 
 @dataclass(frozen=True)
@@ -31,9 +55,10 @@ class ManyResult:
 
 
 def solve_many(
-    instances: Iterable[Any],
+    instances: Iterable[Any] | str | Path,
     *,
     workers: Workers = None,
+    threads: int | None = None,
     chunk: int | None = None,
     policy: str | Path | None = None,
     strategy: PlainStrategy | str | None = None,
@@ -54,7 +79,9 @@ def solve_many(
     for one per GPU or core, "ray" for the cluster of RAY_ADDRESS, or None for this process.
     `chunk` is the most instances that are solved together, and share the `seconds`.
 
-    With `attempts`, equal chunks on the same engine give equal plans, whoever solves them.
+    With `attempts`, equal chunks on the same engine give equal plans, wherever they are solved.
+    `threads` are those of each worker. `instances` may also be the path of a file, a folder or a
+    dataset. A script that uses `workers` needs `if __name__ == "__main__":`.
     """
     request = SolveRequest(
         budget=budget_or_default(attempts, seconds),
@@ -66,20 +93,55 @@ def solve_many(
         augment=augment,
         after=AfterSearch(top, polish, then),
     )
-    length = chunk_length(chunk, request)
-    chunks = cut_into_chunks(single_instances(instances), length, augment)
-    return results_of(chunks, request, make_backend(workers, request))
+    resolve_strategy(strategy)
+    stream = stream_of(instances)
+    chunks = cut_into_chunks(stream, chunk_length(chunk, request.device), augment)
+    return single_results(chunks, request, WorkerOptions(workers, threads))
 
 
-def results_of(
-    chunks: Iterable[Chunk], request: SolveRequest, backend: Backend
+def stream_of(instances: Iterable[Any] | str | Path) -> Iterator[Any]:
+    """Return an iterator over the instances of an iterable or of a path."""
+    if isinstance(instances, str | Path):
+        return stream_instances(instances)
+    return single_instances(instances)
+
+
+def single_results(
+    chunks: Iterator[Chunk], request: SolveRequest, options: WorkerOptions
 ) -> Iterator[ManyResult]:
     """Yield the results of all chunks, instance by instance."""
-    for result in solve_chunks(chunks, backend):
-        for place, solution in result.solutions.items():
-            yield ManyResult(place, solution)
-        for place, reason in result.failures.items():
-            yield ManyResult(place, None, reason)
+    with limited_threads(options.threads if options.workers is None else None):
+        for result in solve_with_workers(chunks, request, options):
+            for place, solution in result.solutions.items():
+                yield ManyResult(place, solution)
+            for place, reason in result.failures.items():
+                yield ManyResult(place, None, reason)
+
+
+def solve_with_workers(
+    chunks: Iterator[Chunk], request: SolveRequest, options: WorkerOptions
+) -> Iterator[ChunkResult]:
+    """Yield the result of each chunk, in any order.
+
+    What cannot work for the first chunk is refused before any worker starts.
+    """
+    first = next(chunks, None)
+    if first is None:
+        return
+    check_chunk(first, request, options)
+    backend = make_backend(request, options)
+    yield from solve_chunks(chain([first], chunks), backend)
+
+
+def check_chunk(chunk: Chunk, request: SolveRequest, options: WorkerOptions) -> None:
+    """Refuse what cannot work for the first instance of a chunk."""
+    instances = chunk.instances[:1]
+    if options.workers == "ray":  # the device and the engine are those of other machines
+        load_policies(instances, request.policy)
+        return
+    runs = make_runs(instances, group_instances(instances, request.augment), request)
+    for run in runs:
+        check_strategy_needs(run.strategy, run.task)
 
 
 def single_instances(sources: Iterable[Any]) -> Iterator[Any]:
@@ -92,26 +154,31 @@ def single_instances(sources: Iterable[Any]) -> Iterator[Any]:
         yield found[0]
 
 
-def chunk_length(chunk: int | None, request: SolveRequest) -> int:
+def chunk_length(chunk: int | None, device: str) -> int:
     """Return the most instances of a chunk."""
-    if chunk is not None:
-        return chunk
-    return default_length("cpu" if request.device == "cpu" else find_device(request.device).type)
+    return default_length(find_device(device).type) if chunk is None else chunk
 
 
-def make_backend(workers: Workers, request: SolveRequest) -> Backend:
+def make_backend(request: SolveRequest, options: WorkerOptions) -> Backend:
     """Return where chunks are solved."""
-    if workers is None:
-        return InlineBackend(request)
-    if workers == "ray":
-        return RayBackend(portable(request))
+    solve = partial(solve_chunk, request=portable(request))
+    if options.workers is None:
+        return InlineBackend(solve)
+    if options.workers == "ray":
+        resources = RayResources(request.device == "cuda", options.threads or 1)
+        return RayBackend(solve, resources)
+    count = check_workers(options.workers)
+    return ProcessBackend(solve, plan_workers(count, request.device, options.threads))
+
+
+def check_workers(workers: Workers) -> int | None:
+    """Return the number of processes; None stands for "auto"."""
     if workers == "auto":
-        workers = default_workers(request.device)
+        return None
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        expected = 'a number of processes, "auto" or "ray"'
-        raise InputError(f"workers is {str(workers)[:30]!r}, expected {expected}")
-    find_device(request.device)  # refuses a GPU that is not there before any process starts
-    return ProcessBackend(portable(request), workers)
+        expected = 'expected a number of processes, "auto" or "ray"'
+        raise InputError(f"workers is {shorten_repr(workers)}, {expected}")
+    return workers
 
 
 def portable(request: SolveRequest) -> SolveRequest:

@@ -7,35 +7,42 @@ from rhumbline.distributed.backend import Backend, Lost
 from rhumbline.distributed.chunk_work import ChunkResult, with_instances
 from rhumbline.distributed.chunks import Chunk
 
-MAX_TRIES = 2  # of a single instance whose worker dies
+
+@dataclass(frozen=True)
+class ScheduleTuning:
+    """How chunks are tried again."""
+
+    max_tries: int = 2  # of a single instance whose worker dies
+    # A chunk of 64 with an instance that kills its worker costs three workers.
+    pieces: int = 8
+    max_lost_nodes: int = 10  # that a chunk survives; preempted machines are no fault of its own
+
+
+TUNING = ScheduleTuning()
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A chunk and how often a worker has died with it."""
+    """A chunk, how often a worker has died with it, and how often a whole node."""
 
     chunk: Chunk
     losses: int = 0
+    lost_nodes: int = 0
 
 
 def solve_chunks(chunks: Iterable[Chunk], backend: Backend) -> Iterator[ChunkResult]:
     """Yield the result of each chunk as soon as it is there, in any order.
 
-    A chunk whose worker dies is split into its instances, so that a poisonous one fails alone. The
+    A chunk whose worker dies is split, so that in the end a poisonous instance fails alone. The
     backend is closed at the end, also when the caller stops early.
     """
     source = iter(chunks)
     again: list[Trial] = []
     running: dict[tuple[int, ...], Trial] = {}  # by places, which no two chunks share
-    is_exhausted = False
     try:
         while True:
             while len(running) < backend.capacity:
-                trial = again.pop() if again else None
-                if trial is None and not is_exhausted:
-                    chunk = next(source, None)
-                    is_exhausted = chunk is None
-                    trial = Trial(chunk) if chunk is not None else None
+                trial = again.pop() if again else next_trial(source)
                 if trial is None:
                     break
                 running[trial.chunk.places] = trial
@@ -46,15 +53,32 @@ def solve_chunks(chunks: Iterable[Chunk], backend: Backend) -> Iterator[ChunkRes
                 trial = running.pop(outcome.chunk.places)
                 if not isinstance(outcome.result, Lost):
                     yield with_instances(outcome.result, outcome.chunk)
-                elif trial.losses + 1 >= MAX_TRIES and len(trial.chunk) == 1:
-                    yield failed(trial.chunk, outcome.result.reason)
-                else:
-                    again += [Trial(one, trial.losses + 1) for one in trial.chunk.split()]
+                    continue
+                retries = trials_after(trial, outcome.result)
+                again += retries
+                if not retries:
+                    yield failed_result(trial.chunk, outcome.result.reason)
     finally:
         backend.close()
 
 
-def failed(chunk: Chunk, reason: str) -> ChunkResult:
+def next_trial(source: Iterator[Chunk]) -> Trial | None:
+    """Return the next chunk of the input, or None at its end."""
+    chunk = next(source, None)
+    return None if chunk is None else Trial(chunk)
+
+
+def trials_after(trial: Trial, loss: Lost) -> list[Trial]:
+    """Return what to try after a loss; nothing for a single instance that was tried enough."""
+    chunk = trial.chunk
+    if loss.has_node_died and trial.lost_nodes < TUNING.max_lost_nodes:
+        return [Trial(chunk, trial.losses, trial.lost_nodes + 1)]
+    losses = trial.losses + 1
+    if len(chunk) == 1:
+        return [Trial(chunk, losses)] if losses < TUNING.max_tries else []
+    return [Trial(piece, losses) for piece in chunk.split(TUNING.pieces)]
+
+
+def failed_result(chunk: Chunk, reason: str) -> ChunkResult:
     """Return the result of a chunk that no worker survives."""
-    failures = dict.fromkeys(chunk.places, reason)
-    return ChunkResult(chunk.number, {}, failures, 0.0, {})
+    return ChunkResult(chunk.number, {}, dict.fromkeys(chunk.places, reason))

@@ -87,12 +87,16 @@ def shard_of_slurm(count: int | None, environment: Mapping[str, str]) -> Shard:
         raise InputError(f"{SLURM_INDEX} is {index}, which is no step of {step} from {first}")
     total = (last - first) // step + 1
     # An array such as 1,5,9-12 has gaps; only its count says how many tasks there are.
-    if SLURM_COUNT in environment and read_number(environment, SLURM_COUNT) != total:
+    tasks = total
+    if SLURM_COUNT in environment:
+        tasks = read_number(environment, SLURM_COUNT)
+    if tasks != total:
         gaps = f"the Slurm array from {first} to {last} has gaps"
         raise InputError(f"{gaps}, so --shard auto cannot number its tasks; give --shard I/N")
     if count not in (None, total):
         raise InputError(f"--shards is {count}, but the Slurm array has {total} tasks")
-    return Shard((index - first) // step + 1, total)
+    number = (index - first) // step
+    return Shard(number + 1, total)
 
 
 def read_number(environment: Mapping[str, str], name: str) -> int:

@@ -12,7 +12,7 @@ from rhumbline.domain import (
     SearchDefaults,
     TrainingTraits,
 )
-from rhumbline.formats.dataset import load_dataset, save_batch
+from rhumbline.formats.dataset import load_dataset, save_batch, stream_dataset
 from rhumbline.formats.plain.csv_files import is_csv, read_csv
 from rhumbline.formats.plain.routing_json import is_cvrp_json, read_routing_json
 from rhumbline.formats.plan_numbers import parse_routes
@@ -49,7 +49,9 @@ CVRP_DOMAIN = Domain(
         readers_by_content=((is_solomon, refuse_solomon),),
         readers_by_type={"CVRP": read_vrp},
         content_checks={".csv": is_csv, ".json": is_cvrp_json},
-        dataset=DatasetFormat(frozenset({"xy", "demand"}), load_dataset, save_batch),
+        dataset=DatasetFormat(
+            frozenset({"xy", "demand"}), load_dataset, save_batch, stream_dataset
+        ),
         plan_suffix=".sol",
         write_plan=write_sol,
         read_plan=read_sol,

@@ -11,7 +11,7 @@ from rhumbline.domain import (
     SearchDefaults,
     TrainingTraits,
 )
-from rhumbline.formats.dataset import load_dataset, save_batch
+from rhumbline.formats.dataset import load_dataset, save_batch, stream_dataset
 from rhumbline.formats.jsplib import is_job_shop_file, read_jsp, read_schedule, write_schedule
 from rhumbline.formats.jsplib_json import is_job_shop_json, read_json
 from rhumbline.formats.plan_numbers import parse_schedule
@@ -51,7 +51,9 @@ JSSP_DOMAIN = Domain(
         # Without a header: such files begin with numbers.
         readers_by_content=((is_job_shop_file, read_jsp),),
         content_checks={".txt": is_job_shop_file, ".json": is_job_shop_json},
-        dataset=DatasetFormat(frozenset({"duration", "machine"}), load_dataset, save_batch),
+        dataset=DatasetFormat(
+            frozenset({"duration", "machine"}), load_dataset, save_batch, stream_dataset
+        ),
         plan_suffix=".sched",
         write_plan=write_schedule,
         read_plan=read_schedule,

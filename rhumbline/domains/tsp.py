@@ -12,7 +12,7 @@ from rhumbline.domain import (
     SearchDefaults,
     TrainingTraits,
 )
-from rhumbline.formats.dataset import load_dataset, save_batch
+from rhumbline.formats.dataset import load_dataset, save_batch, stream_dataset
 from rhumbline.formats.plain.csv_files import is_csv, read_csv
 from rhumbline.formats.plain.routing_json import is_tsp_json, read_routing_json
 from rhumbline.formats.plan_numbers import parse_tour
@@ -46,7 +46,7 @@ TSP_DOMAIN = Domain(
         readers_by_content=((is_csv, read_csv),),
         readers_by_type={"TSP": read_tsp, "": read_tsp},
         content_checks={".csv": is_csv, ".json": is_tsp_json},
-        dataset=DatasetFormat(frozenset({"xy"}), load_dataset, save_batch),
+        dataset=DatasetFormat(frozenset({"xy"}), load_dataset, save_batch, stream_dataset),
         plan_suffix=".tour",
         write_plan=write_tour,
         read_plan=read_named_tour,

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rhumbline.domain import FileFormats, Reader
+from rhumbline.domain import DatasetFormat, FileFormats, Reader
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError, shorten
-from rhumbline.formats.dataset import load_tensors, tensor_names
+from rhumbline.formats.dataset import load_tensors, row_count, tensor_names
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import read_type
 
-__all__ = ["plan_suffix_for", "read", "read_many", "write_plan"]
+__all__ = ["count_instances", "plan_suffix_for", "read", "read_many", "stream_many", "write_plan"]
 
 DATASET_SUFFIX = ".safetensors"
 
@@ -34,6 +34,22 @@ def read_many(path: str | Path) -> list[Any]:
     if path.suffix.lower() == DATASET_SUFFIX:
         return read_dataset(path)
     return [read(path)]
+
+
+def stream_many(path: str | Path) -> Iterator[Any]:
+    """Yield the same instances as `read_many`; of a dataset only a slice is in memory."""
+    path = Path(path)
+    if path.suffix.lower() != DATASET_SUFFIX:
+        yield read(path)
+        return
+    dataset = find_dataset_format(path)
+    stream = dataset.stream or dataset.load
+    yield from stream(path)
+
+
+def count_instances(path: Path) -> int | None:
+    """Return how many instances a file holds, without reading them; None if that is unknown."""
+    return row_count(path) if path.suffix.lower() == DATASET_SUFFIX else 1
 
 
 def write_plan(path: str | Path, plan: Any, instance: Any, comment: str) -> None:
@@ -109,7 +125,12 @@ def reader_suffixes() -> list[str]:
 
 
 def read_dataset(path: Path) -> list[Any]:
-    """Read the instances of a dataset, by the problem with most of the file's tensors."""
+    """Read the instances of a dataset."""
+    return find_dataset_format(path).load(path)
+
+
+def find_dataset_format(path: Path) -> DatasetFormat:
+    """Return the format of a dataset: of the problem with most of the file's tensors."""
     names = tensor_names(path)
     datasets = [formats.dataset for formats in all_formats() if formats.dataset]
     fitting = [dataset for dataset in datasets if dataset.tensors <= names]
@@ -117,5 +138,4 @@ def read_dataset(path: Path) -> list[Any]:
         load_tensors(path)  # says what is wrong with the file
         found = shorten(", ".join(sorted(names)))
         raise InputError.at(path, None, f"is no dataset of a known problem; it has {found}")
-    best = max(fitting, key=lambda dataset: len(dataset.tensors))
-    return best.load(path)
+    return max(fitting, key=lambda dataset: len(dataset.tensors))

@@ -6,12 +6,16 @@ with machines numbered from 0. The metadata holds a JSON note on the origin.
 """
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
 from rhumbline.errors import InputError, shorten
@@ -20,6 +24,16 @@ from rhumbline.problems.cvrp import CVRPBatch, CVRPInstance, cvrp_from_arrays
 from rhumbline.problems.jssp import JSSPBatch, JSSPInstance
 from rhumbline.problems.metrics import MAX_NUMBER
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
+
+
+@dataclass(frozen=True)
+class SliceTuning:
+    """How much of a dataset is in memory at once."""
+
+    max_numbers: int = 1 << 22  # of a tensor: 16 MB in float32
+
+
+TUNING = SliceTuning()
 
 
 def save_dataset(
@@ -92,13 +106,18 @@ def load_dataset(path: Path) -> list[TSPInstance] | list[CVRPInstance] | list[JS
     Distances are in the unrounded Euclidean metric.
     """
     tensors = load_tensors(path)
-    if "xy" not in tensors:
-        duration = tensors["duration"]
-        machine = tensors["machine"]
-        return job_shops_from_tables(path, duration, machine)
+    if "xy" in tensors:
+        return routing_from_tensors(path, tensors)
+    return job_shops_from_tables(path, tensors["duration"], tensors["machine"])
+
+
+def routing_from_tensors(
+    path: Path, tensors: dict[str, np.ndarray], first: int = 1
+) -> list[TSPInstance] | list[CVRPInstance]:
+    """Return the routing instances of some rows, of which the first has the number `first`."""
     xy = check_coordinates(path, tensors["xy"])
     xy = xy.astype(np.float64)
-    names = [instance_name(path, number) for number in range(1, len(xy) + 1)]
+    names = [instance_name(path, number) for number in range(first, first + len(xy))]
     if "demand" not in tensors:
         rows = zip(names, xy, strict=True)
         return [TSPInstance(name, "EXACT_2D", xy=points) for name, points in rows]
@@ -115,6 +134,75 @@ def load_dataset(path: Path) -> list[TSPInstance] | list[CVRPInstance] | list[JS
         )
         instances.append(instance)
     return instances
+
+
+def stream_dataset(path: Path) -> Iterator[Any]:
+    """Yield the instances of a dataset as `load_dataset` returns them, holding a slice at a time.
+
+    What is wrong in a slice is raised when its turn comes.
+    """
+    names = tensor_names(path)
+    is_known = "xy" in names or {"duration", "machine"} <= names
+    if not is_known or not row_count(path):
+        load_dataset(path)  # says what is wrong with the file
+        return
+    with open_tensors(path) as file:
+        if "xy" in names:
+            yield from stream_routing(path, file, names & {"xy", "demand", "capacity"})
+        else:
+            yield from stream_job_shops(path, file)
+
+
+@contextmanager
+def open_tensors(path: Path) -> Generator[Any, None, None]:
+    """Open a file of tensors; yield an object with `get_slice`."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            yield file
+    except (SafetensorError, OSError) as error:
+        message = f"is not a dataset in safetensors format ({shorten(str(error))}); make it again"
+        raise InputError.at(path, None, message) from error
+
+
+def stream_routing(path: Path, file: Any, names: frozenset[str]) -> Iterator[Any]:
+    """Yield routing instances."""
+    slices = {name: file.get_slice(name) for name in names}
+    shape = slices["xy"].get_shape()
+    for first, end in slice_bounds(shape):
+        tensors: dict[str, np.ndarray] = {}
+        for name, rows in slices.items():
+            tensors[name] = rows[first:end]
+        yield from routing_from_tensors(path, tensors, first + 1)
+
+
+def stream_job_shops(path: Path, file: Any) -> Iterator[Any]:
+    """Yield job shops. A first pass counts the machines of all of them."""
+    machines = file.get_slice("machine")
+    bounds = list(slice_bounds(machines.get_shape()))
+    machine_count = 0
+    for first, end in bounds:
+        machine_count = max(machine_count, count_machines(machines[first:end]))
+    for first, end in bounds:
+        duration = file.get_slice("duration")[first:end]
+        rows = ShopRows(first + 1, machine_count or None)
+        yield from job_shops_from_tables(path, duration, machines[first:end], rows)
+
+
+def count_machines(machine: np.ndarray) -> int:
+    """Return the number of machines of a slice; 0 if it is unusable, which is refused later."""
+    if not machine.size or not are_integers(machine):
+        return 0
+    return int(machine.max()) + 1
+
+
+def slice_bounds(shape: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first row of each slice and the row behind it."""
+    count = shape[0]
+    numbers_in_row = max(1, math.prod(shape[1:]))
+    step = max(1, TUNING.max_numbers // numbers_in_row)
+    for first in range(0, count, step):
+        end = min(count, first + step)
+        yield first, end
 
 
 def instance_name(path: Path, number: int) -> str:
@@ -143,10 +231,19 @@ def check_loads(path: Path, tensors: dict[str, np.ndarray]) -> tuple[np.ndarray,
     return demand, capacity
 
 
+@dataclass(frozen=True)
+class ShopRows:
+    """Which rows of a dataset of job shops two tables hold."""
+
+    first: int = 1  # the number of the first row
+    machine_count: int | None = None  # None: as many as these rows use
+
+
 def job_shops_from_tables(
-    path: Path, duration: np.ndarray, machine: np.ndarray
+    path: Path, duration: np.ndarray, machine: np.ndarray, rows: ShopRows | None = None
 ) -> list[JSSPInstance]:
     """Return the job shops of two tables, with as many machines as any of them uses."""
+    rows = rows or ShopRows()
     are_valid = (
         are_integers(duration, machine),
         duration.ndim == 3,
@@ -158,11 +255,11 @@ def job_shops_from_tables(
         expected = "expected whole numbers [instances, jobs, operations]"
         message = f"'duration' and 'machine' are {found}, {expected}"
         raise InputError.at(path, None, message)
-    machine_count = int(machine.max()) + 1
+    machine_count = rows.machine_count or int(machine.max()) + 1
     tables = zip(duration.tolist(), machine.tolist(), strict=True)
     shops: list[JSSPInstance] = []
     try:
-        for number, (durations, machines) in enumerate(tables, 1):
+        for number, (durations, machines) in enumerate(tables, rows.first):
             shop = JSSPInstance(
                 name=instance_name(path, number),
                 durations=tuple(map(tuple, durations)),
@@ -177,18 +274,32 @@ def job_shops_from_tables(
 
 def tensor_names(path: Path) -> frozenset[str]:
     """Return the names of a file's tensors from its header; none if it cannot be read."""
+    return frozenset(read_tensor_facts(path))
+
+
+def row_count(path: Path) -> int | None:
+    """Return the number of instances of a dataset from its header; None if it cannot be read."""
+    header = read_tensor_facts(path)
+    facts = header.get("xy") or header.get("duration")
+    shape = facts.get("shape") if isinstance(facts, dict) else None
+    return shape[0] if shape else None
+
+
+def read_tensor_facts(path: Path) -> dict[str, Any]:
+    """Return the facts of each tensor of a file by its name; none if the file cannot be read."""
     max_header_bytes = 100_000_000  # what safetensors allows
     if not path.is_file():
-        return frozenset()
+        return {}
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if length > min(max_header_bytes, path.stat().st_size):
-                return frozenset()
-            header = json.loads(file.read(length))
-            return frozenset(header) - {"__metadata__"}
+                return {}
+            header = dict(json.loads(file.read(length)))
     except (OSError, ValueError, TypeError, RecursionError):
-        return frozenset()
+        return {}
+    header.pop("__metadata__", None)
+    return header
 
 
 def load_tensors(path: Path) -> dict[str, np.ndarray]:

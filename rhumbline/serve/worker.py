@@ -4,8 +4,6 @@ The server never solves anything itself. A batch that crashes or exhausts memory
 process only, and stopping a search is a signal to that process.
 """
 
-import multiprocessing
-import os
 import signal
 import sys
 import threading
@@ -17,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from rhumbline.api import prepare
+from rhumbline.distributed.processes import exit_with_parent
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import RhumbError
 from rhumbline.pipeline import Listener, load_policy, solve_groups
@@ -209,14 +208,6 @@ def solution_facts(solution: Solution) -> dict[str, Any]:
         instance = solution.instance
         facts["others"] = [verified_plan(instance, o.plan, o.cost) for o in solution.others]
     return facts
-
-
-def exit_with_parent() -> None:
-    """End this process as soon as the server has ended, however it ended."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(0)
 
 
 def run_worker(connection: Connection, settings: ServiceSettings, threads: int) -> None:

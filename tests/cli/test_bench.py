@@ -222,7 +222,7 @@ def test_references_made_elsewhere_are_taken_over(rhumb: Run, suite: Path, tmp_p
 
 def test_options_of_references_are_refused_for_suites(rhumb: Run, suite: Path) -> None:
     """Options without an effect are refused."""
-    done = rhumb("bench", suite, "--workers", 2)
+    done = rhumb("bench", suite, "--minutes", 2)
     assert done.exit_code == 2
     assert "is for `rhumb bench reference`" in done.stderr
 
@@ -351,3 +351,23 @@ def test_the_quick_suite_runs_with_the_shipped_weights(rhumb: Run, tmp_path: Pat
     assert all(x["cost"] >= x["reference"] * (1.0 - 1e-6) for x in lines)
     assert all(x["cost"] < x["reference"] * 1.1 for x in ours)
     assert rhumb("report", out).exit_code == 0
+
+
+@pytest.mark.slow
+def test_workers_measure_what_one_process_measures(rhumb: Run, suite: Path, tmp_path: Path) -> None:
+    """The same costs; the machine of the lines says how many workers shared it."""
+    files = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    assert rhumb("bench", suite, "--device", "cpu", "--out", files[0]).exit_code == 0
+    words = ("bench", suite, "--device", "cpu", "--workers", 2, "--out", files[1])
+    done = rhumb(*words)
+    assert (done.exit_code, done.stdout) == (0, f"{files[1]}\n"), done.stderr
+    costs: list[dict[Any, Any]] = []
+    for file in files:
+        results = read_results(file, print)
+        costs.append({result.key: result.cost for result in results})
+        assert len(results) == 6
+    assert costs[0] == costs[1]
+    assert "2 at a time" in read_results(files[1], print)[0].machine
+    before = files[1].read_bytes()
+    assert rhumb(*words).exit_code == 0
+    assert files[1].read_bytes() == before

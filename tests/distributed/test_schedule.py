@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rhumbline.distributed.backend import Lost, Outcome
+from rhumbline.distributed.backend import ChunkOutcome, Lost
 from rhumbline.distributed.chunk_work import ChunkResult
 from rhumbline.distributed.chunks import Chunk
 from rhumbline.distributed.schedule import solve_chunks
@@ -15,10 +15,10 @@ from rhumbline.distributed.schedule import solve_chunks
 class FakeBackend:
     """Workers that die with poisonous instances, and now and then for no reason."""
 
-    def __init__(self, poisonous: set[int], seed: int, luck: float = 1.0):
+    def __init__(self, poisonous: set[int], seed: int, chance: float = 1.0):
         self.poisonous = poisonous
         self.rng = random.Random(seed)
-        self.luck = luck
+        self.chance = chance
         self.running: list[Chunk] = []
         self.most = 0
         self.is_closed = False
@@ -29,13 +29,13 @@ class FakeBackend:
         self.running.append(chunk)
         self.most = max(self.most, len(self.running))
 
-    def wait(self) -> list[Outcome]:
+    def wait(self) -> list[ChunkOutcome]:
         chunk = self.running.pop(self.rng.randrange(len(self.running)))
-        dies = self.poisonous & set(chunk.places) or self.rng.random() > self.luck
+        dies = self.poisonous & set(chunk.places) or self.rng.random() > self.chance
         if dies:
-            return [Outcome(chunk, Lost("it died"))]
+            return [ChunkOutcome(chunk, Lost("it died"))]
         return [
-            Outcome(
+            ChunkOutcome(
                 chunk, ChunkResult(chunk.number, {}, dict.fromkeys(chunk.places, "fine"), 0, {})
             )
         ]

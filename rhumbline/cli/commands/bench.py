@@ -43,7 +43,9 @@ SolverSeconds = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Processes. [1]", rich_help_panel=PANEL),
+    typer.Option(
+        min=1, metavar="N", help="Processes that share the GPUs or the cores, for references too."
+    ),
 ]
 Minutes = Annotated[
     float | None,
@@ -124,7 +126,6 @@ def bench_command(
     else:
         for_references = {
             "--seconds": seconds,
-            "--workers": workers,
             "--minutes": minutes,
             "--again": again or None,
             "--machine": machine,
@@ -143,6 +144,7 @@ def bench_command(
             device=device.value,
             engine=engine.value,
             threads=threads,
+            workers=None if makes_references else workers,
             folders=bench_run.parse_folders(folders or []),
         )
         if not makes_references:

@@ -1,6 +1,8 @@
 """`rhumb solve`: files to verified plans. The options; `solve_run` does the work with torch."""
 
 import math
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +21,10 @@ from rhumbline.cli.output_files import OutputPaths
 from rhumbline.cli.process import defer_signals, exit_on_error
 from rhumbline.cli.signals import SignalGate
 from rhumbline.domains import COMPILED_SUFFIXES
+from rhumbline.errors import shorten
 from rhumbline.kernels.numba.rollout import precompile
+
+MANY = "Many instances"  # of the help (docs/guide/scale.md)
 
 
 def start_compiling(place: Path) -> None:
@@ -166,6 +171,72 @@ Trace = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write every improvement as a line of JSON.")
 ]
 
+Results = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write a line of JSON for each instance as soon as it is solved; started again, go on "
+        "with what is missing.",
+        rich_help_panel=MANY,
+    ),
+]
+ShardName = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Only part I of N; auto reads it from a Slurm array or an indexed Kubernetes job.",
+        rich_help_panel=MANY,
+    ),
+]
+Shards = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="The number of parts, for --shard auto on Kubernetes.",
+        rich_help_panel=MANY,
+    ),
+]
+Workers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|auto|ray",
+        help="Solve in N processes; auto: one for each GPU or core; ray: the cluster of "
+        "RAY_ADDRESS, or a local one.",
+        rich_help_panel=MANY,
+    ),
+]
+ChunkLength = Annotated[
+    int | None,
+    typer.Option(
+        "--chunk",
+        min=1,
+        metavar="N",
+        help="At most N instances are solved together and share the --seconds. [64; on a GPU "
+        "10,000]",
+        rich_help_panel=MANY,
+    ),
+]
+
+
+def refuse_for_many(options: Mapping[str, object]) -> None:
+    """Refuse options that need all instances at once, or that a results file replaces."""
+    for name, value in options.items():
+        if value:
+            message = "is not for --results, --shard, --workers and --chunk; leave one of them out"
+            raise typer.BadParameter(message, param_hint=name)
+
+
+def parse_workers(text: str | None) -> int | str | None:
+    """Return the workers that a user means: a number, "auto", "ray", or None for this process."""
+    if text in (None, "auto", "ray"):
+        return text
+    if not re.fullmatch(r"[1-9]\d{0,4}", text):
+        message = f"'{shorten(text)}' is not known, expected a number of processes, auto or ray"
+        raise typer.BadParameter(message, param_hint="--workers")
+    return int(text)
+
 
 def solve_command(
     files: Files,
@@ -192,6 +263,11 @@ def solve_command(
     plot: Plot = False,
     skip_bad: SkipBad = False,
     quiet: Quiet = False,
+    results: Results = None,
+    shard: ShardName = None,
+    shards: Shards = None,
+    workers: Workers = None,
+    chunk: ChunkLength = None,
 ) -> None:
     """Find short tours, vehicle routes or job-shop schedules; each is checked and measured in its
     file's own metric.
@@ -201,12 +277,22 @@ def solve_command(
     With --attempts alone there is no local search. Ctrl-C ends it all and keeps the best plans so
     far.
 
+    With --results, --shard or --workers, instances are read and solved in chunks of up to 64
+    (on a GPU 10,000) of one size, so that there may be millions of them.
+
     Exit codes: 0 done, 2 wrong usage, 3 an input cannot be used, 4 an engine or a package is
     missing, 5 no plan within the limits, 6 an output could not be written, 130 interrupted.
 
     Example: rhumb solve examples/harbour100.tsp --seconds 10 --output tours --plot
     """
 
+    many_options = (results, shard, shards, workers, chunk)
+    solves_many = any(option is not None for option in many_options)
+    worker_kind = parse_workers(workers)
+    if solves_many:
+        refuse_for_many({"--output": output, "--plot": plot, "--trace": trace})
+        refuse_for_many({"--warm-start": warm_start, "--total-seconds": total_seconds})
+        refuse_for_many({"--json": as_json and results})
     with exit_on_error():
         if device is not DeviceChoice.cuda and engine is not EngineChoice.torch:
             start_compiling(files[0])  # torch is imported in the meantime
@@ -214,6 +300,9 @@ def solve_command(
             import torch
 
             from rhumbline.cli import solve_request, solve_run
+            from rhumbline.cli.many import run as many_run
+            from rhumbline.distributed.run import WorkerOptions
+            from rhumbline.distributed.shards import parse_shard
             from rhumbline.pipeline import SolveRequest, budget_or_default
             from rhumbline.search.after_search import AfterSearch
         given = tuple(settings or ())
@@ -242,6 +331,14 @@ def solve_command(
         verbosity = solve_run.Verbosity(as_json, quiet)
         if threads:
             torch.set_num_threads(threads)  # the fused engine uses this number too
+        if solves_many:
+            many = many_run.ManyOptions(
+                results=results,
+                shard=parse_shard(shard, shards),
+                workers=WorkerOptions(worker_kind, threads),
+                chunk=chunk,
+            )
+            raise typer.Exit(many_run.run_many(files, request, options, many, verbosity))
         with solve_request.wrong_usage(), SignalGate() as gate:
             job = solve_run.prepare_job(files, request, options, paths, verbosity, gate)
             code = solve_run.run_job(job)

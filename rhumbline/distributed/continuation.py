@@ -1,0 +1,56 @@
+"""What is left to do: the chunks of our shard that a results file does not have."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rhumbline.distributed.chunks import Chunk, cut_into_chunks
+from rhumbline.distributed.fingerprints import InstanceKeys
+from rhumbline.distributed.shards import WHOLE, Shard
+
+
+@dataclass(frozen=True)
+class PendingInstance:
+    """What is known of an instance whose result is not there yet."""
+
+    key: str
+    name: str
+    problem: str
+
+
+@dataclass
+class RemainingChunks:
+    """Chunks that are not done, and the key of each instance that is on its way.
+
+    A chunk of which an instance is missing is solved as a whole: its plans then are those of a run
+    that was never interrupted.
+    """
+
+    done: set[str]  # keys with a result
+    shard: Shard = WHOLE
+    skipped: int = 0  # instances of our shard that have a result
+    pending: dict[int, PendingInstance] = field(default_factory=dict[int, PendingInstance])
+    all_keys: InstanceKeys = field(default_factory=InstanceKeys)
+
+    def cut(self, instances: Iterable[Any], length: int, copies: int) -> Iterator[Chunk]:
+        """Yield the chunks that are left."""
+        for chunk in cut_into_chunks(self.with_keys(instances), length, copies):
+            keys = [self.pending[place].key for place in chunk.places]
+            is_ours = self.shard.takes(chunk.number)
+            if is_ours and not self.done.issuperset(keys):
+                yield chunk
+                continue
+            self.skipped += len(chunk) if is_ours else 0
+            for place in chunk.places:
+                del self.pending[place]
+
+    def with_keys(self, instances: Iterable[Any]) -> Iterator[Any]:
+        """Yield the instances, and remember the key of each."""
+        for place, instance in enumerate(instances):
+            key = self.all_keys.key(instance)
+            self.pending[place] = PendingInstance(key, instance.name, instance.problem)
+            yield instance
+
+    def take(self, place: int) -> PendingInstance:
+        """Return what is known of an instance that is done, and forget it."""
+        return self.pending.pop(place)
