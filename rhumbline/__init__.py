@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from rhumbline.search.strategies.greedy_sampling import Sampling as Sampling
     from rhumbline.search.strategies.greedy_sampling import Uniform as Uniform
     from rhumbline.search.strategies.population import Population as Population
+    from rhumbline.search.strategies.published import CMAESPublished as CMAESPublished
     from rhumbline.search.strategies.sampling_elite import SamplingElite as SamplingElite
     from rhumbline.search.strategies.sgbs import SGBS as SGBS
     from rhumbline.search.strategies.sgbs import SGBSEAS as SGBSEAS
@@ -85,6 +86,7 @@ _HOMES = {
     "rhumbline.search.strategies.cmaes_eas": ("CMAESEAS",),
     "rhumbline.search.strategies.population": ("Population",),
     "rhumbline.search.strategies.cmaes_refine": ("CMAESRefine",),
+    "rhumbline.search.strategies.published": ("CMAESPublished",),
     "rhumbline.search.strategies.sampling_elite": ("SamplingElite",),
     "rhumbline.search.strategies.sgbs": ("SGBS", "SGBSEAS"),
     "rhumbline.search.strategies.greedy_sampling": ("Fixed", "Greedy", "Sampling", "Uniform"),

@@ -201,7 +201,7 @@ def costs_of_latents(task: Task, step: Step) -> Float[Tensor, "B K"] | None:
     Returns None if rollouts are not by latent. Steps of other packages may leave the latents out.
     """
     cost = step.rollouts.cost
-    latents: Tensor | None = step.latents
+    latents: Any = step.latents
     if latents is None or cost.ndim != 3 or cost.shape[1] != latents.shape[1]:
         return None
     return cost.amin(2) * task.original_batch.scale[:, None]
