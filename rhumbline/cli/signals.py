@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-from rhumbline.cli.process import INTERRUPTED, SIGNALS, flush_stdout, raise_interrupt
+from rhumbline.cli.process import SIGNALS, flush_stdout, raise_interrupt
 from rhumbline.kernels.numba.rollout import precompile
 
 Handler = Callable[[int, FrameType | None], Any]

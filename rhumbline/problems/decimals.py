@@ -64,8 +64,9 @@ def scale_loads(name: str, demands: Sequence[Any] | np.ndarray, capacity: Any) -
     *scaled, limit = [int(exact(number) * factor) for number in numbers]
     if factor > 1 and limit > LIMITS.max_capacity:
         found = f"{name}: loads with these decimals are counted in units of 1/{factor}"
-        most = f"the capacity {number_text(capacity)} is then more than {LIMITS.max_capacity:,} of them"
-        raise InputError(f"{found}, and {most}; round the demands or use a larger unit")
+        most = f"{number_text(capacity)} is then more than {LIMITS.max_capacity:,} of them"
+        remedy = "round the demands or use a larger unit"
+        raise InputError(f"{found}, and the capacity {most}; {remedy}")
     return Loads(tuple(scaled), limit, factor)
 
 
