@@ -18,7 +18,7 @@ from rhumbline.errors import (
     shorten_path,
     shorten_repr,
 )
-from rhumbline.formats.safe_io import read_any_bytes
+from rhumbline.formats.safe_io import read_any_bytes, suggest_file
 from rhumbline.registry import did_you_mean
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def read_toml(path: str | Path, kind: str, where: str = "") -> dict[str, Any]:
     place = shorten_path(path)
     try:
         if not path.exists():
-            raise InputError(f"{place}: no such {kind}{where}")
+            raise InputError(f"{place}: no such {kind}{suggest_file(path)}{where}")
         text = read_any_bytes(path, TUNING.max_bytes).decode("utf-8")
         return parse_toml(text.replace("\r\n", "\n"))
     except (OSError, UnicodeDecodeError, *BAD_TOML) as error:

@@ -20,6 +20,7 @@ from rhumbline.errors import (
     InputError,
     cut_middle,
     escape_controls,
+    explain_parse_error,
     shorten_path,
 )
 
@@ -133,7 +134,7 @@ def read_tensor_file(
             names = file.keys()
             tensors = {name: file.get_tensor(name) for name in names}
     except (OSError, SafetensorError, ValueError, RecursionError, MemoryError) as error:
-        reason = shorten_words(str(error) or type(error).__name__)
+        reason = shorten_words(explain_parse_error(error) or type(error).__name__)
         message = f"{path}: not a readable checkpoint ({reason}); it may be truncated"
         raise CheckpointError(f"{message} or damaged: copy or train it again") from error
     if not isinstance(header, dict):

@@ -64,16 +64,22 @@ def scale_loads(name: str, demands: Sequence[Any] | np.ndarray, capacity: Any) -
     *scaled, limit = [int(exact(number) * factor) for number in numbers]
     if factor > 1 and limit > LIMITS.max_capacity:
         found = f"{name}: loads with these decimals are counted in units of 1/{factor}"
-        most = f"the capacity {capacity} is then more than {LIMITS.max_capacity:,} of them"
-        raise InputError(f"{found}, and {most}; round the demands or use a larger unit")
+        most = f"{number_text(capacity)} is then more than {LIMITS.max_capacity:,} of them"
+        remedy = "round the demands or use a larger unit"
+        raise InputError(f"{found}, and the capacity {most}; {remedy}")
     return Loads(tuple(scaled), limit, factor)
+
+
+def number_text(number: Any) -> str:
+    """Return a number for a message, shortened if it has hundreds of digits."""
+    return shorten(number if isinstance(number, int) else str(number))
 
 
 def refuse_loads(name: str, numbers: Sequence[Any]) -> NoReturn:
     """Raise at loads whose decimals have no common factor within the limit."""
     unscalable = [number for number in numbers if common_factor([number]) is None]
     example = unscalable[0] if unscalable else numbers[0]
-    found = f"{name}: demands and capacity such as {example} have too many decimals"
+    found = f"{name}: demands and capacity such as {number_text(example)} have too many decimals"
     raise InputError(f"{found} to be counted exactly; round them, for example to 3 decimals")
 
 

@@ -95,6 +95,8 @@ class AfterSearch:
     improved: Callable[[Improvement], None] | None = None  # called at each improvement
     search_share: float = TUNING.search_share  # of the seconds, where a solver follows
     max_solver_seconds: float = math.inf  # of all instances together
+    # Whether a constructed plan may be the result of a search without a solver.
+    with_construction: bool = False
 
     def __post_init__(self) -> None:
         if self.then == "none":
@@ -118,10 +120,14 @@ class AfterSearch:
         return count
 
     def adapted(self, domain: Domain, instances: Sequence[Any]) -> "AfterSearch":
-        """Return the same with little time for the search where the policy cannot help it."""
+        """Return the same with little time for the search where the policy cannot help it.
+
+        Constructed plans are better there, so they count too, unless only the search is wanted.
+        """
         if not is_far_from_planes(domain, instances):
             return self
-        return replace(self, search_share=TUNING.far_search_share)
+        share = TUNING.far_search_share
+        return replace(self, search_share=share, with_construction=self.then is not None)
 
     def settled(self, problem: str, budget: Budget, count: int = 1) -> "AfterSearch":
         """Return the same with what "auto" stands for: a solver for `count` instances, or None."""
@@ -361,6 +367,9 @@ class AfterSearchRun:
 
     def run_phases(self, instances: Sequence[Candidates]) -> None:
         """Run all phases after the search."""
+        if self.after.with_construction and self.after.then is None:
+            for candidates in instances:
+                candidates.add_construction()
         if self.after.polish:
             self.polish(instances)
         if self.after.then:
@@ -518,6 +527,8 @@ class AfterSearchRun:
         for row, plan in enumerate(warm_start):
             if plan is not None:
                 self.announce(row, plan, "warm start")
+        if self.after.then is None and not self.after.with_construction:
+            return  # what is announced may not cost less than the result
         seconds = math.inf
         if self.budget.seconds is not None:
             seconds = first_plans.TUNING.announced_share * self.budget.seconds

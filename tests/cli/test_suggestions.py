@@ -26,6 +26,7 @@ from rhumbline.problems.jssp.dispatch_rules import dispatch
 from rhumbline.problems.standard_sets import tsp_set
 from rhumbline.registry import did_you_mean, suggest_known
 from rhumbline.search.strategies import STRATEGIES, build_strategy
+from rhumbline.toml_config import read_toml
 
 Run = Callable[..., Any]
 CPU = find_device("cpu")
@@ -128,6 +129,9 @@ def test_a_mistyped_file_name(tmp_path: Path) -> None:
         read_bytes(tmp_path / "quarry.jsp")
     with pytest.raises(InputError, match="no such file; check"):
         read_bytes(tmp_path / "nowhere" / "harbour100.tsp")
+    (tmp_path / "tsp100.toml").touch()
+    with pytest.raises(InputError, match=r"no such recipe \(did you mean 'tsp100.toml'\?\)"):
+        read_toml(tmp_path / "tsp10.toml", "recipe")
 
 
 def test_a_name_like_no_other_gets_the_list() -> None:
@@ -148,5 +152,5 @@ def test_help_lists_the_names_of_the_registry(option: str, names: list[str]) -> 
     """The help is a literal text, because loading the registry would load torch."""
     command: Any = typer.main.get_command(app)
     options = {name: one for one in command.commands["solve"].params for name in one.opts}
-    words = re.sub(r"\[.*\]|\(.*?\)|: .*", "", options[option].help)
+    words = re.sub(r"\[.*\]|\(.*?\)", "", options[option].help).rpartition(": ")[2]
     assert sorted(re.findall(r"[a-z][a-z-]*", words.replace(" or ", " "))) == sorted(names)

@@ -212,3 +212,12 @@ def test_loads_in_results_are_those_of_the_user() -> None:
     }
     with pytest.raises(Infeasible, match=r"route 1 carries 6\.5, the capacity is 6$"):
         Routes(((2, 1),)).check(instances_from({**ROUTES[0], "vehicles": 2}, capacity=6)[0])
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_a_capacity_of_hundreds_of_digits_is_not_repeated(digits: int) -> None:
+    """Beside decimals it is too large to be counted; Python does not even write 5,000 digits."""
+    facts = {"depot": [0, 0], "customers": [[1, 1]], "demands": [1.5], "capacity": 10**digits}
+    with pytest.raises(InputError) as caught:
+        instances_from(facts)
+    assert len(str(caught.value)) < 400

@@ -605,8 +605,39 @@ def test_improvements_are_announced(policy, make_instances) -> None:
         assert [t.cost for t in mine] == [t.plan.cost(t.instance) for t in mine]
         assert all(after.cost < before.cost for before, after in itertools.pairwise(mine))
         assert (mine[-1].plan, mine[-1].phase) == (solution.plan, "polish")
-        assert (mine[0].phase, mine[0].attempts) == ("construction", 0)
+        assert (mine[0].phase, mine[0].attempts) == ("search", 16)
         assert all(after.seconds >= before.seconds for before, after in itertools.pairwise(mine))
+
+
+def far_from_planes() -> TSPInstance:
+    """Return 30 cities at distances of 1 around a circle, and of 100 otherwise."""
+    matrix = np.full((30, 30), 100.0)
+    np.fill_diagonal(matrix, 0.0)
+    cities = np.arange(30)
+    matrix[cities, cities - 1] = 1.0
+    matrix[cities - 1, cities] = 1.0
+    return TSPInstance("far", "EXPLICIT", matrix=matrix)
+
+
+@pytest.mark.parametrize("budget", [{"attempts": 2}, {"attempts": 2, "seconds": 1.0}])
+def test_constructions_count_where_the_policy_cannot_help(policy, budget: dict[str, Any]) -> None:
+    """The nearest neighbours are the optimum there; they are announced first."""
+    announced = []
+    instance = far_from_planes()
+    (solution,) = solve(instance, policy=policy, improved=announced.append, **budget)
+    assert solution.cost == 30
+    assert [(t.phase, t.cost) for t in announced] == [("construction", 30)]
+
+
+def test_without_local_search_only_the_search_counts(policy) -> None:
+    """If that is what was asked for; nothing cheaper than the result is announced."""
+    announced = []
+    instance = far_from_planes()
+    (solution,) = solve(
+        instance, policy=policy, improved=announced.append, attempts=2, seconds=9.0, then=None
+    )
+    assert announced[0].phase == "search"
+    assert solution.cost == announced[-1].cost > 100
 
 
 def test_a_warm_start_is_announced_first(policy) -> None:

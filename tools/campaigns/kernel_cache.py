@@ -31,7 +31,7 @@ def run(seconds: float, seed: int) -> CampaignResult:
         longest = max(longest, time.monotonic() - start)
         tried += PROCESSES
         if time.monotonic() >= ends:
-            figures = {"longest round, seconds": round(longest, 1)}
+            figures: dict[str, float | int | str] = {"longest round, seconds": round(longest, 1)}
             return CampaignResult("kernel_cache", tried, tuple(faults[:20]), figures)
 
 

@@ -50,7 +50,8 @@ def run(seconds: float, seed: int) -> CampaignResult:
     with tempfile.TemporaryDirectory() as folder:
         while time.monotonic() < ends:
             solve_batch(rng, Path(folder), tally)
-    figures = {f"plans of {name}": count for name, count in sorted(tally.by_strategy.items())}
+    counts = sorted(tally.by_strategy.items())
+    figures: dict[str, float | int | str] = {f"plans of {name}": count for name, count in counts}
     return CampaignResult("plans", tally.plans, tuple(tally.faults[:20]), figures)
 
 
@@ -75,7 +76,7 @@ def solve_batch(rng: random.Random, folder: Path, tally: Tally) -> None:
     by_instance = {id(instance): raw for instance, raw in zip(instances, raws, strict=True)}
     strategy = rng.choice(list(STRATEGIES))
     policy = rng.choice(POLICIES[problem])
-    options = {
+    options: dict[str, Any] = {
         "policy": policy,
         "strategy": strategy,
         "seed": rng.randrange(2**31),
