@@ -42,6 +42,7 @@ from rhumbline.search.plan_sets.similarity import (
 from rhumbline.search.solution import Candidate, CostChange, Solution
 from rhumbline.search.strategy import PlainStrategy, Strategy, warm_up_run_of
 from rhumbline.search.task import Task, set_warm_start
+from rhumbline.search.without_policy.host_task import HostTask
 
 
 @dataclass(frozen=True)
@@ -209,6 +210,8 @@ class Candidates:
 
     def add_construction(self) -> None:
         """Add the constructed plan if all others cost more, or exceed a limit that it meets."""
+        if self.solution.phase == "construction":
+            return
         instance = self.solution.instance
         first = first_candidate(instance, None)
         if first is None or not is_feasible(first.plan, instance):
@@ -322,7 +325,7 @@ def is_feasible(plan: Plan, instance: Any) -> bool:
 class AfterSearchRun:
     """One run through all phases: the clock, and the callbacks."""
 
-    task: Task
+    task: Task | HostTask
     budget: Budget
     after: AfterSearch
     start_time: float
@@ -350,6 +353,7 @@ class AfterSearchRun:
 
         Encoding has come before, and counts.
         """
+        assert isinstance(self.task, Task), "without a policy there is no search"
         self.after.check(self.task.problem.name, self.budget)
         ready = prepare_strategy(strategy, self.task)
         if self.after.plans_to_keep:
@@ -445,6 +449,8 @@ class AfterSearchRun:
         ranked = sorted(candidates.plans, key=lambda c: c.cost)
         if count == 1:
             return ranked[:1]
+        if isinstance(self.task, HostTask):  # there are few plans, each of a phase of its own
+            return ranked[:count]
         problem = self.task.problem
         instance = candidates.solution.instance
         tools = self.task.plan_tools("different plans")
