@@ -60,4 +60,4 @@ def plan_of_work(task: HostTask, after: AfterSearch) -> str:
     size = describe_size(task.instances[0], task.domain)
     if after.then:
         return f"{size}: local search ({after.then}) from a constructed plan"
-    return f"{size}: the constructed plan is the result, as no local search has seconds"
+    return f"{size}: a constructed plan is the result; local search needs --seconds"
