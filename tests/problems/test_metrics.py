@@ -214,7 +214,9 @@ def test_a_large_instance_has_no_table() -> None:
     xy = np.stack([np.arange(2001.0), np.zeros(2001)], axis=1)
     instance = TSPInstance("long", "EUC_2D", xy=xy)
     assert Tour(tuple(range(2001))).cost(instance) == 4000
-    with pytest.raises(InputError, match=r"long: a table .* up to 2,000 nodes, and there are 2,001"):
+    with pytest.raises(
+        InputError, match=r"long: a table .* up to 2,000 nodes, and there are 2,001"
+    ):
         _ = instance.distances
 
 
