@@ -25,6 +25,7 @@ from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
 from rhumbline.registry import suggest_known
+from rhumbline.search.after_search import TUNING as AFTER_SEARCH
 from rhumbline.search.after_search import (
     AfterSearch,
     Improvement,
@@ -218,7 +219,8 @@ def make_runs(
     began = time.monotonic()
     small = [instance for instance in instances if not is_large(instance)]
     with SHARED_CORES.share(request.budget.seconds is not None):
-        policies = load_policies(small, request.policy)
+        encoded = [i for i in instances if not is_large(i) or has_searched_regions(i, request)]
+        policies = load_policies(encoded, request.policy)
     seconds = request.reading_seconds + time.monotonic() - began
     started = [instances[place] for place, plan in enumerate(request.warm_start) if plan]
     for problem, loaded in policies.items():
@@ -243,12 +245,19 @@ def make_runs(
         strategy=strategy,
     )
     runs = (make_run(group, task, request, strategy, policies) for group, task in tasks)
-    return count_preparation(runs_in_order(groups, runs, request), seconds)
+    runs = runs_in_order(groups, runs, request, policies)
+    return count_preparation(runs, seconds)
 
 
 def is_large(instance: Any) -> bool:
     """Return whether an instance is too large for policies."""
     return is_beyond_policies(instance, DOMAINS.get(instance.problem))
+
+
+def has_searched_regions(instance: Any, request: SolveRequest) -> bool:
+    """Return whether a policy solves regions of a large instance."""
+    is_timed = request.budget.seconds is not None or request.total_seconds is not None
+    return is_timed and DOMAINS[instance.problem].regions is not None
 
 
 def check_large(group: Group, request: SolveRequest) -> None:
@@ -266,28 +275,45 @@ def check_large(group: Group, request: SolveRequest) -> None:
 
 
 def runs_in_order(
-    groups: Sequence[Group], runs: Iterator[GroupRun], request: SolveRequest
+    groups: Sequence[Group],
+    runs: Iterator[GroupRun],
+    request: SolveRequest,
+    policies: Mapping[str, LoadedPolicy],
 ) -> Iterator[GroupRun]:
     """Yield the runs of all groups; those of large instances are made here."""
     for group in groups:
         if is_large(group.instances[0]):
-            yield make_large_run(group, request)
+            yield make_large_run(group, request, policies)
         else:  # its places are among the small instances
             yield replace(next(runs), places=group.places)
 
 
-def make_large_run(group: Group, request: SolveRequest) -> GroupRun:
-    """Return the run of a group without a policy."""
-    rules = DOMAINS[group.instances[0].problem].problem
+def make_large_run(
+    group: Group, request: SolveRequest, policies: Mapping[str, LoadedPolicy]
+) -> GroupRun:
+    """Return the run of a group that is not encoded; a policy may solve regions of its plans."""
+    first = group.instances[0]
+    rules = DOMAINS[first.problem].problem
     task = HostTask(rules, group.instances, request.seed)
     after = settle_without_policy(group, request)
-    return GroupRun(group.places, task, "construction", None, None, request.budget, after)
+    if not has_searched_regions(first, request):
+        return GroupRun(group.places, task, "construction", None, None, request.budget, after)
+    loaded = policies[first.problem]
+    task.policy = loaded.policy
+    task.device = find_device(request.device)
+    task.engine = request.engine
+    return GroupRun(group.places, task, "regions", None, loaded, request.budget, after)
 
 
 def settle_without_policy(group: Group, request: SolveRequest) -> AfterSearch:
-    """Return what follows the constructions of a group: local search has all the time."""
-    after = replace(request.after, search_share=0.0)
-    return after.settled(group.instances[0].problem, request.budget, len(group.instances))
+    """Return what follows the constructions of a group.
+
+    Local search has all the time, or what the search by regions leaves.
+    """
+    first = group.instances[0]
+    share = AFTER_SEARCH.region_share if has_searched_regions(first, request) else 0.0
+    after = replace(request.after, search_share=share)
+    return after.settled(first.problem, request.budget, len(group.instances))
 
 
 def count_preparation(runs: Iterator[GroupRun], seconds: float) -> Iterator[GroupRun]:

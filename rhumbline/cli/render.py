@@ -226,15 +226,15 @@ def task_line(task: Task, policy: str, search: str) -> str:
     return SEPARATOR.join([instances, *fleet, policy, search, engine])
 
 
-def host_task_line(task: Task | HostTask, solver: str | None) -> str:
-    """Format what is about to be solved without a policy, and by which solver."""
-    search = "construction"
+def host_task_line(task: HostTask, policy: str, solver: str | None) -> str:
+    """Format what is about to be solved without encoding it, and by which solver."""
+    search = "construction, then regions" if policy else "construction"
     if solver:
         search += f", then {solver}"
     instances = instances_text(task)
     fleet = fleet_parts(task)
-    parts = [instances, *fleet, search, "cpu"]
-    return SEPARATOR.join(parts)
+    parts = [instances, *fleet, policy, search, task.device.type]
+    return SEPARATOR.join(filter(None, parts))
 
 
 def instances_text(task: Task | HostTask) -> str:

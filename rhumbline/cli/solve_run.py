@@ -252,10 +252,10 @@ def prepare_output_paths(paths: OutputPaths, instances: Sequence[Any], top: int)
 def group_header(run: GroupRun) -> str:
     """Return the line before a group."""
     task = run.task
-    if isinstance(task, HostTask) or run.policy is None:
-        return render.host_task_line(task, run.after.then)
-    policy = f"policy {run.policy.name}"
-    if run.policy.facts:
+    policy = f"policy {run.policy.name}" if run.policy else ""
+    if isinstance(task, HostTask):
+        return render.host_task_line(task, policy, run.after.then)
+    if run.policy and run.policy.facts:
         policy += f" (trained at {run.policy.facts.trained_at})"
     search = render.strategy_text(run.strategy_name, run.strategy)
     if task.copies > 1:

@@ -1,5 +1,6 @@
 """Files that are too large for the policy: plans at once, what is refused, and interruptions."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +9,21 @@ import pytest
 
 import rhumbline
 from rhumbline import improvers
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
 from rhumbline.formats.tsplib import read_tsp
 from rhumbline.formats.vrplib import read_vrp
 from rhumbline.pipeline import Listener, SolveRequest, solve_groups
-from rhumbline.problems.cvrp import CVRPInstance, cvrp_from_arrays
+from rhumbline.problems.cvrp import CVRPInstance, Routes, cvrp_from_arrays
+from rhumbline.problems.cvrp.construct import construct_routes
+from rhumbline.problems.cvrp.regions import RouteRegions
 from rhumbline.problems.tsp import Tour, TSPInstance, tsp_from_array
 from rhumbline.problems.tsp.construct import construct_tour
 from rhumbline.search import first_plans
 from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.driver import Budget
+from rhumbline.search.without_policy.host_task import HostTask
+from rhumbline.search.without_policy.regions import RegionSearch
 
 RNG = np.random.default_rng(3)
 XY = RNG.integers(0, 10_000, (3000, 2)).astype(float)
@@ -159,6 +165,42 @@ def test_an_interruption_of_local_search_keeps_its_plan(monkeypatch) -> None:
     result = solve_cities(9.0, Recorder())
     assert result.interrupted
     assert result.solutions[0].then is not None
+
+
+# --- regions
+
+
+def search_three_regions(driver: Any, seed: int) -> Any:
+    """Return the plan of the deliveries after three regions, and the plans that were reported."""
+    task = HostTask(DOMAINS["cvrp"].problem, [DELIVERY], seed, policy=driver)
+    regions = RouteRegions(DELIVERY, construct_routes(DELIVERY))
+    reported = list[Any]()
+    end = time.monotonic() + 1000.0
+    search = RegionSearch(task, regions, end, reported.append)
+    rng = np.random.default_rng(seed)
+    for _ in range(3):
+        search.solve(regions.choose(rng))
+    search.report_news()
+    assert search.attempts == 3
+    return regions.plan, reported
+
+
+def test_regions_only_improve_a_plan(driver: Any) -> None:
+    """A policy that has learnt nothing may find no better plan; the same seed repeats it."""
+    plan, reported = search_three_regions(driver, 1)
+    plan.check(DELIVERY)
+    first = construct_routes(DELIVERY)
+    assert plan.cost(DELIVERY) <= first.cost(DELIVERY)
+    assert bool(reported) == (plan != Routes(first.routes))
+    assert search_three_regions(driver, 1)[0] == plan
+
+
+def test_the_shipped_policy_improves_a_constructed_plan() -> None:
+    """Regions alone: `then=None`, and the solution counts them as attempts."""
+    (solution,) = rhumbline.solve(DELIVERY, seconds=4, then=None)
+    solution.plan.check(DELIVERY)
+    assert solution.attempts >= 1
+    assert solution.cost <= construct_routes(DELIVERY).cost(DELIVERY)
 
 
 # --- what is refused

@@ -1,26 +1,36 @@
-"""What a search without a policy works on. Nothing is encoded, and no attempt is made."""
+"""What a search works on whose instances are too large to be encoded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
+from rhumbline.decoding import EngineName
 from rhumbline.domain import Domain, PlanTools
 from rhumbline.domains import domain_of, plan_tools
 from rhumbline.errors import InputError, shorten
+from rhumbline.policies import Policy
 from rhumbline.problems import Problem
 from rhumbline.search.account import Account
 
 
 @dataclass
 class HostTask:
-    """Instances of one shape that only the host works on, beside `search.task.Task`."""
+    """Large instances of one shape, beside `search.task.Task`.
+
+    The policy, if there is one, solves regions of their plans.
+    """
 
     problem: Problem[Any, Any]
     instances: Sequence[Any]
     seed: int
-    account: Account = field(default_factory=Account)  # no attempts, and the warm starts
+    policy: Policy[Any, Any, Any] | None = None
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    engine: EngineName = "auto"
+    account: Account = field(default_factory=Account)  # warm starts, and the regions as attempts
     preparation_seconds: float = 0.0  # that reading took
-    resolved_engine: None = None
+    resolved_engine: str | None = None  # of the regions
 
     @property
     def count(self) -> int:
