@@ -166,6 +166,10 @@ class Domain:
     # How badly the positions that the policy sees reproduce the distances of an instance, from 0 to
     # 1; None: positions are not made from distances.
     plane_stress: Callable[[Any], float] | None = None
+    # From an instance and a plan: an object that chooses regions of the plan, as instances of their
+    # own, and puts plans of them back, such as `problems.cvrp.regions.RouteRegions`. A policy
+    # solves them where the whole instance is too large for it.
+    regions: Callable[[Any, Any], Any] | None = None
     recombines_routes: bool = False  # whether set partitioning can combine routes of several plans
     # Costs of a batch without the surcharges that guide the search; None: there are none.
     plain_cost: Callable[[Any, Any], Any] | None = None

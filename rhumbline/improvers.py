@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError, MissingExtra, shorten
+from rhumbline.problems.metrics import MAX_TABLE_NODES
 from rhumbline.registry import suggest_known
 
 
@@ -22,6 +23,7 @@ class Solver:
     module: str
     package: str
     extra: str
+    needs_table: bool = False  # of all distances, which large instances do not have
 
 
 class SolverModule(Protocol):
@@ -53,8 +55,8 @@ class SolverModule(Protocol):
 
 SOLVERS = {
     "ils": Solver("rhumbline.local_search.tour_ils", "numba", "cpu"),
-    "lkh": Solver("rhumbline.external.lkh", "elkai", "lkh"),
-    "pyvrp": Solver("rhumbline.external.pyvrp", "pyvrp", "solvers"),
+    "lkh": Solver("rhumbline.external.lkh", "elkai", "lkh", needs_table=True),
+    "pyvrp": Solver("rhumbline.external.pyvrp", "pyvrp", "solvers", needs_table=True),
     "ruin": Solver("rhumbline.local_search.route_ruin_recreate", "numba", "cpu"),
     "tabu": Solver("rhumbline.local_search.schedule_tabu", "numba", "cpu"),
     "cpsat": Solver("rhumbline.external.cpsat", "ortools", "solvers"),
@@ -107,6 +109,16 @@ def require_solver(name: str, problem: str) -> None:
     if find_spec(solver.package) is None:
         raise MissingExtra(
             f"{name} needs {solver.package}; get it with: pip install 'rhumbline[{solver.extra}]'"
+        )
+
+
+def check_size(name: str, instance: Any) -> None:
+    """Raise if an instance is too large for a solver that needs a table of all distances."""
+    if SOLVERS[name].needs_table and not instance.has_table:
+        limit = f"{name} takes up to {MAX_TABLE_NODES:,} nodes"
+        own = DOMAINS[instance.problem].improver
+        raise InputError(
+            f"{shorten(instance.name)}: {limit}, and there are {instance.size:,}; use {own}"
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from rhumbline import improvers
 from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
 from rhumbline.domains import DOMAINS, find_policy_family, plan_tools
@@ -24,6 +25,7 @@ from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
 from rhumbline.registry import suggest_known
+from rhumbline.search.after_search import TUNING as AFTER_SEARCH
 from rhumbline.search.after_search import (
     AfterSearch,
     Improvement,
@@ -50,6 +52,16 @@ from rhumbline.search.strategy import (
     engine_for,
 )
 from rhumbline.search.task import Task, make_task
+from rhumbline.search.without_policy.host_task import (
+    HostTask,
+    describe_size,
+    is_beyond_policies,
+    refuse_large,
+)
+from rhumbline.search.without_policy.improve_constructions import (
+    improve_constructions,
+    plan_of_work,
+)
 
 DEVICE_NAMES = ("auto", "cpu", "cuda")
 DEFAULT_SECONDS = 30.0
@@ -112,13 +124,16 @@ class Group:
 
 @dataclass(frozen=True)
 class GroupRun:
-    """A group that is about to be solved, and with what."""
+    """A group that is about to be solved, and with what.
+
+    Instances that are too large for policies have a task of the host, and no strategy.
+    """
 
     places: tuple[int, ...]  # in the caller's list
-    task: Task
+    task: Task | HostTask
     strategy_name: str
-    strategy: Strategy[Any]
-    policy: LoadedPolicy
+    strategy: Strategy[Any] | None
+    policy: LoadedPolicy | None
     budget: Budget
     after: AfterSearch  # with the solver that runs here
 
@@ -202,8 +217,10 @@ def make_runs(
     strategy = resolve_strategy(request.strategy, request.settings)
     device = find_device(request.device)
     began = time.monotonic()
+    small = [instance for instance in instances if not is_large(instance)]
     with SHARED_CORES.share(request.budget.seconds is not None):
-        policies = load_policies(instances, request.policy)
+        encoded = [i for i in instances if not is_large(i) or has_searched_regions(i, request)]
+        policies = load_policies(encoded, request.policy)
     seconds = request.reading_seconds + time.monotonic() - began
     started = [instances[place] for place, plan in enumerate(request.warm_start) if plan]
     for problem, loaded in policies.items():
@@ -215,8 +232,11 @@ def make_runs(
             plan_tools(rules, "a warm start")
         if strategy is None:
             first_strategy_accepting(request.settings, possible_defaults(loaded.policy))
+    for group in groups:
+        if is_large(group.instances[0]):
+            check_large(group, request)
     tasks = make_tasks(
-        instances,
+        small,
         {problem: loaded.policy for problem, loaded in policies.items()},
         seed=request.seed,
         device=device,
@@ -224,18 +244,84 @@ def make_runs(
         augment=request.augment,
         strategy=strategy,
     )
-    tasks = count_preparation(tasks, seconds)
-    return (make_run(group, task, request, strategy, policies) for group, task in tasks)
+    runs = (make_run(group, task, request, strategy, policies) for group, task in tasks)
+    runs = runs_in_order(groups, runs, request, policies)
+    return count_preparation(runs, seconds)
 
 
-def count_preparation(
-    tasks: Iterator[tuple[Group, Task]], seconds: float
-) -> Iterator[tuple[Group, Task]]:
+def is_large(instance: Any) -> bool:
+    """Return whether an instance is too large for policies."""
+    return is_beyond_policies(instance, DOMAINS.get(instance.problem))
+
+
+def has_searched_regions(instance: Any, request: SolveRequest) -> bool:
+    """Return whether a policy solves regions of a large instance."""
+    is_timed = request.budget.seconds is not None or request.total_seconds is not None
+    return is_timed and DOMAINS[instance.problem].regions is not None
+
+
+def check_large(group: Group, request: SolveRequest) -> None:
+    """Refuse what instances that are too large for policies cannot have."""
+    first = group.instances[0]
+    domain = DOMAINS[first.problem]
+    if request.strategy is not None or request.settings:
+        advice = "leave out the search and its settings: local search does the work"
+        size = describe_size(first, domain)
+        raise InputError(f"{shorten(first.name)}: {size}; {advice}")
+    after = settle_without_policy(group, request)
+    after.check(first.problem, request.budget)
+    if after.then:
+        improvers.check_size(after.then, first)
+
+
+def runs_in_order(
+    groups: Sequence[Group],
+    runs: Iterator[GroupRun],
+    request: SolveRequest,
+    policies: Mapping[str, LoadedPolicy],
+) -> Iterator[GroupRun]:
+    """Yield the runs of all groups; those of large instances are made here."""
+    for group in groups:
+        if is_large(group.instances[0]):
+            yield make_large_run(group, request, policies)
+        else:  # its places are among the small instances
+            yield replace(next(runs), places=group.places)
+
+
+def make_large_run(
+    group: Group, request: SolveRequest, policies: Mapping[str, LoadedPolicy]
+) -> GroupRun:
+    """Return the run of a group that is not encoded; a policy may solve regions of its plans."""
+    first = group.instances[0]
+    rules = DOMAINS[first.problem].problem
+    task = HostTask(rules, group.instances, request.seed)
+    after = settle_without_policy(group, request)
+    if not has_searched_regions(first, request):
+        return GroupRun(group.places, task, "construction", None, None, request.budget, after)
+    loaded = policies[first.problem]
+    task.policy = loaded.policy
+    task.device = find_device(request.device)
+    task.engine = request.engine
+    return GroupRun(group.places, task, "regions", None, loaded, request.budget, after)
+
+
+def settle_without_policy(group: Group, request: SolveRequest) -> AfterSearch:
+    """Return what follows the constructions of a group.
+
+    Local search has all the time, or what the search by regions leaves.
+    """
+    first = group.instances[0]
+    share = AFTER_SEARCH.region_share if has_searched_regions(first, request) else 0.0
+    after = replace(request.after, search_share=share)
+    return after.settled(first.problem, request.budget, len(group.instances))
+
+
+def count_preparation(runs: Iterator[GroupRun], seconds: float) -> Iterator[GroupRun]:
     """Let what came before the first task count as a part of its time."""
-    for group, task in tasks:
-        task.preparation_seconds += seconds
+    for run in runs:
+        run.task.preparation_seconds += seconds
         seconds = 0.0
-        yield group, task
+        yield run
 
 
 def make_run(
@@ -274,8 +360,10 @@ def one_attempt(run: GroupRun) -> GroupRun:
     return replace(run, strategy_name="greedy", strategy=Greedy(), budget=budget, after=after)
 
 
-def settle_after_search(group: Group, task: Task, request: SolveRequest) -> AfterSearch:
+def settle_after_search(group: Group, task: Task | HostTask, request: SolveRequest) -> AfterSearch:
     """Return what follows the search of a group within the budget of the request."""
+    if isinstance(task, HostTask):
+        return settle_without_policy(group, request)
     after = request.after.adapted(task.domain, group.instances)
     after = after.settled(task.problem.name, request.budget, task.count)
     if request.budget is DEFAULT_BUDGET:  # a user who names no time need not wait for all of it
@@ -382,17 +470,20 @@ def solve_run(
         after = replace(after, improved=listener.improved)
     listener.group_started(run)
     try:
-        note_distortion(run, listener)
-        if request.warm_up:
-            warm_up_gpu(run, run.budget)
-        solutions, interrupted = solve_task(
-            run.strategy,
-            run.task,
-            run.budget,
-            listener.progress,
-            after,
-            warm_starts_of(group, request),
-        )
+        warm_start = warm_starts_of(group, request)
+        if isinstance(run.task, HostTask):
+            listener.note(plan_of_work(run.task, after))
+            solutions, interrupted = improve_constructions(
+                run.task, run.budget, listener.progress, after, warm_start
+            )
+        else:
+            assert run.strategy is not None
+            note_distortion(run, listener)
+            if request.warm_up:
+                warm_up_gpu(run.strategy, run.task, run.budget)
+            solutions, interrupted = solve_task(
+                run.strategy, run.task, run.budget, listener.progress, after, warm_start
+            )
     except BaseException:
         listener.group_ended(run)
         raise
@@ -420,10 +511,10 @@ def interrupted_result(
     return GroupResult(group, run, solutions, interrupted=True)
 
 
-def warm_up_gpu(run: GroupRun, budget: Budget) -> None:
+def warm_up_gpu(strategy: Strategy[Any], task: Task, budget: Budget) -> None:
     """Let a GPU compile its kernels, if there are seconds that would count in the meantime."""
-    if budget.seconds and run.task.device.type == "cuda":
-        run_warm_up(run.strategy, run.task, budget)
+    if budget.seconds and task.device.type == "cuda":
+        run_warm_up(strategy, task, budget)
 
 
 def warm_starts_of(group: Group, request: SolveRequest) -> list[Plan | None]:
@@ -443,7 +534,7 @@ def note_distortion(run: GroupRun, listener: Listener) -> None:
 
 def note_early_end(run: GroupRun, attempts: int, budget: Budget, listener: Listener) -> None:
     """Say so if a strategy ended by itself, before its attempts were spent."""
-    if run.strategy.finite and attempts != budget.attempts:
+    if run.strategy and run.strategy.finite and attempts != budget.attempts:
         noun = "attempt" if attempts == 1 else "attempts"
         limit = f" of {budget.attempts:,}" if budget.attempts else ""
         listener.note(
@@ -630,6 +721,7 @@ def make_tasks(
 
     def make_group_task(members: Sequence[Any]) -> Task:
         first = members[0]
+        refuse_large(first, DOMAINS.get(first.problem), "this search")
         policy = policies[first.problem]
         return make_task(
             rules_of(policy),

@@ -15,6 +15,7 @@ from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.solution import CostChange, Solution
 from rhumbline.search.task import Task
+from rhumbline.search.without_policy.host_task import HostTask
 
 SEPARATOR = "   "  # between the parts of a line
 
@@ -221,27 +222,39 @@ def task_line(task: Task, policy: str, search: str) -> str:
     """Format what is about to be searched and how."""
     engine = f"{task.device.type}, {task.resolved_engine}"
     instances = instances_text(task)
+    size = task.problem.item_count(task.instances[0])
+    starts = task.starts.shape[1]
+    if 1 < starts < size:  # a job shop has a single start
+        instances += f", {starts:,} of {size:,} starts"
     fleet = fleet_parts(task)
     return SEPARATOR.join([instances, *fleet, policy, search, engine])
 
 
-def instances_text(task: Task) -> str:
-    """Format the name or number of the instances, their size, details and starts."""
+def host_task_line(task: HostTask, policy: str, solver: str | None) -> str:
+    """Format what is about to be solved without encoding it, and by which solver."""
+    search = "construction, then regions" if policy else "construction"
+    if solver:
+        search += f", then {solver}"
+    instances = instances_text(task)
+    fleet = fleet_parts(task)
+    parts = [instances, *fleet, policy, search, task.device.type]
+    return SEPARATOR.join(filter(None, parts))
+
+
+def instances_text(task: Task | HostTask) -> str:
+    """Format the name or number of the instances, their size and details."""
     count = len(task.instances)
     first = task.instances[0]
     problem = task.problem
     names = f"{count:,} instances, " if count > 1 else f"{first.name}  "
     size = problem.item_count(first)
     items = format_count(size, *problem.nouns)
-    details = sorted({instance.details for instance in task.instances})
-    parts = [names + problem.solves, items, "/".join(details)]
-    starts = task.starts.shape[1]
-    if 1 < starts < size:  # a job shop has a single start
-        parts.append(f"{starts:,} of {size:,} starts")
-    return ", ".join(parts)
+    details = {instance.details for instance in task.instances}
+    all_details = "/".join(sorted(details))
+    return f"{names}{problem.solves}, {items}, {all_details}"
 
 
-def fleet_parts(task: Task) -> list[str]:
+def fleet_parts(task: Task | HostTask) -> list[str]:
     """Return the limit on vehicles as a part of a line, if all instances have the same limit."""
     limits: set[int | None] = set()
     for instance in task.instances:

@@ -162,7 +162,7 @@ def run_facts(run: GroupRun | None, request: SolveRequest) -> dict[str, Any]:
     """Return how a result was found, for JSON; without a search there is no run."""
     facts: dict[str, Any] = {
         "search": run.strategy_name if run else None,
-        "policy": run.policy.name if run else None,
+        "policy": run.policy.name if run and run.policy else None,
         "engine": run.task.resolved_engine if run else None,
         "seed": request.seed,
     }

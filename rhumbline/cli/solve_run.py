@@ -38,6 +38,7 @@ from rhumbline.pipeline import (
 )
 from rhumbline.search.after_search import Improvement
 from rhumbline.search.driver import Progress
+from rhumbline.search.without_policy.host_task import HostTask
 
 
 @dataclass(frozen=True)
@@ -251,8 +252,10 @@ def prepare_output_paths(paths: OutputPaths, instances: Sequence[Any], top: int)
 def group_header(run: GroupRun) -> str:
     """Return the line before a group."""
     task = run.task
-    policy = f"policy {run.policy.name}"
-    if run.policy.facts:
+    policy = f"policy {run.policy.name}" if run.policy else ""
+    if isinstance(task, HostTask):
+        return render.host_task_line(task, policy, run.after.then)
+    if run.policy and run.policy.facts:
         policy += f" (trained at {run.policy.facts.trained_at})"
     search = render.strategy_text(run.strategy_name, run.strategy)
     if task.copies > 1:
@@ -265,7 +268,7 @@ def group_header(run: GroupRun) -> str:
 def group_warnings(run: GroupRun, request: SolveRequest) -> Iterator[str]:
     """Yield what a user should know before the search of a group."""
     problem = run.task.problem
-    facts = run.policy.facts
+    facts = run.policy.facts if run.policy else None
     count = problem.item_count(run.task.instances[0])
     # From there on local search finds much that the policy misses.
     is_far = facts is not None and count > 1.5 * facts.largest

@@ -25,6 +25,7 @@ from rhumbline.problems.cvrp import CVRP, CVRPBatch, CVRPInstance, Routes
 from rhumbline.problems.cvrp.construct import construct_routes
 from rhumbline.problems.cvrp.edges import encode_routes, route_edges
 from rhumbline.problems.cvrp.python_inputs import cvrp_from_python
+from rhumbline.problems.cvrp.regions import RouteRegions
 from rhumbline.problems.distributions.varied import vary_cvrp
 from rhumbline.problems.unit_square import rescale_route_lengths
 
@@ -63,6 +64,7 @@ CVRP_DOMAIN = Domain(
     weights="cvrp",
     plans=PlanTools(route_edges, encode_routes, route_polisher, polish_kernel="route moves"),
     neighbourhoods=route_prefixes,
+    regions=RouteRegions,
     recombines_routes=True,
     plain_cost=CVRPBatch.without_surcharge,
     plane_stress=lambda instance: instance.plane_stress,

@@ -12,7 +12,7 @@ import numpy as np
 from rhumbline.errors import InputError, PlanError, escape_controls, quote, shorten
 from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.formats.unsupported.words import explain_type, explain_unsupported
-from rhumbline.problems.metrics import MAX_NUMBER
+from rhumbline.problems.metrics import MAX_NUMBER, MAX_TABLE_NODES
 
 Option = TypeVar("Option")
 
@@ -25,6 +25,15 @@ class Row(NamedTuple):
 
     line: int
     words: list[str]
+
+
+@dataclass(frozen=True)
+class SizeLimits:
+    """How many nodes an instance may have, and what the nodes are called in messages."""
+
+    smallest: int
+    largest: int
+    nodes: str
 
 
 @dataclass(frozen=True)
@@ -121,17 +130,27 @@ class Sections:
             message = f"{found}, expected {expected}; {advice}"
             raise self.error(line, explain_type(word) or message)
 
-    def dimension(self, smallest: int, largest: int, nodes: str) -> int:
-        """Return the number of nodes, which must be within what the package solves."""
+    def dimension(self, limits: SizeLimits) -> int:
+        """Return the number of nodes, which must be within what the package solves.
+
+        A matrix has a lower limit.
+        """
         if "DIMENSION" not in self.headers:
-            expected = f"expected 'DIMENSION : ' and the number of {nodes}"
+            expected = f"expected 'DIMENSION : ' and the number of {limits.nodes}"
             raise self.error(None, f"DIMENSION is missing, {expected}")
         line, word = self.headers["DIMENSION"]
-        what = f"the number of {nodes} after DIMENSION"
+        what = f"the number of {limits.nodes} after DIMENSION"
         size = self.parse_integer(line, word, what)
-        if not smallest <= size <= largest:
-            limits = f"expected {smallest} to {largest} {nodes}, the limit of this package"
-            raise self.error(line, f"DIMENSION is {size}, {limits}")
+        if not limits.smallest <= size <= limits.largest:
+            accepted = f"{limits.smallest} to {limits.largest} {limits.nodes}"
+            raise self.error(
+                line, f"DIMENSION is {size}, expected {accepted}, the limit of this package"
+            )
+        _, metric = self.headers.get("EDGE_WEIGHT_TYPE", (None, ""))
+        if metric.upper() == "EXPLICIT" and size > MAX_TABLE_NODES:
+            limit = f"an EXPLICIT matrix may have up to {MAX_TABLE_NODES}"
+            reason = "larger ones take too much memory; give coordinates, if there are any"
+            raise self.error(line, f"DIMENSION is {size}, and {limit} {limits.nodes}: {reason}")
         return size
 
     def name(self) -> str:
@@ -147,8 +166,13 @@ class Sections:
         return name or self.path.stem
 
 
-def read_sections(path: Path, allowed: tuple[str, ...]) -> Sections:
-    """Read the headers and rows of a file that may have these sections and no others."""
+def read_sections(
+    path: Path, allowed: tuple[str, ...], limits: SizeLimits | None = None
+) -> Sections:
+    """Read the headers and rows of a file that may have these sections and no others.
+
+    A file beyond the limits is refused before its first section is read.
+    """
     file = Sections(path, {}, {}, {})
     rows: list[Row] | None = None  # of the current section
     for line, text in text_lines(path):
@@ -162,6 +186,9 @@ def read_sections(path: Path, allowed: tuple[str, ...]) -> Sections:
             break
         else:
             rows = open_keyword(file, line, keyword[1].upper(), keyword[2], allowed)
+            is_first_section = rows is not None and len(file.starts) == 1
+            if is_first_section and limits and "DIMENSION" in file.headers:
+                file.dimension(limits)
     return file
 
 

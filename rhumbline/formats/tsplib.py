@@ -13,9 +13,10 @@ from rhumbline.formats.coordinates import (
     read_weight_matrix,
 )
 from rhumbline.formats.safe_io import write_text
-from rhumbline.formats.sections import read_sections, text_lines
+from rhumbline.formats.sections import SizeLimits, read_sections, text_lines
 from rhumbline.problems.metrics import Metric
-from rhumbline.problems.tsp import TSP, Tour, TSPInstance
+from rhumbline.problems.tsp import Tour, TSPInstance
+from rhumbline.problems.tsp.instance import MAX_CITIES
 
 TSPLIB_METRICS: dict[str, Metric] = {
     "EUC_2D": "EUC_2D",
@@ -24,14 +25,15 @@ TSPLIB_METRICS: dict[str, Metric] = {
     "GEO": "GEO",
     "EXPLICIT": "EXPLICIT",
 }
+SIZES = SizeLimits(1, MAX_CITIES, "cities")
 
 
 def read_tsp(path: Path) -> TSPInstance:
     """Read a TSPLIB instance, with its best known cost if an `optima.json` beside it has one."""
     sections = ("NODE_COORD_SECTION", "EDGE_WEIGHT_SECTION", "DISPLAY_DATA_SECTION")
-    file = read_sections(path, sections)
+    file = read_sections(path, sections, SIZES)
     file.check_type("TSP", "rhumb reads symmetric TSP files here")
-    size = file.dimension(1, TSP.max_size, "cities")
+    size = file.dimension(SIZES)
     metric = file.choice("EDGE_WEIGHT_TYPE", TSPLIB_METRICS)
     name = file.name()
     known = read_best_known(path.parent, name)

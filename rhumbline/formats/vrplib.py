@@ -17,10 +17,15 @@ from rhumbline.formats.coordinates import (
 )
 from rhumbline.formats.decimal_words import load_factor, parse_load
 from rhumbline.formats.safe_io import write_text
-from rhumbline.formats.sections import KEYWORD, Sections, read_sections, text_lines
+from rhumbline.formats.sections import (
+    KEYWORD,
+    Sections,
+    SizeLimits,
+    read_sections,
+    text_lines,
+)
 from rhumbline.formats.unsupported.solomon import is_solomon, refuse_solomon
 from rhumbline.problems.cvrp.instance import LIMITS, CVRPInstance, Routes, min_vehicles
-from rhumbline.problems.cvrp.rules import CVRP
 from rhumbline.problems.decimals import Loads, format_load
 from rhumbline.problems.metrics import Metric
 
@@ -31,6 +36,7 @@ VRPLIB_METRICS: dict[str, Metric] = {
     "EXACT_2D": "EXACT_2D",
     "EXPLICIT": "EXPLICIT",
 }
+SIZES = SizeLimits(2, LIMITS.max_customers + 1, "nodes (the depot and its customers)")
 
 
 @dataclass(frozen=True)
@@ -72,10 +78,10 @@ def read_vrp(path: Path) -> CVRPInstance:
     """
     if is_solomon(path):
         refuse_solomon(path)
-    file = read_sections(path, VRPLIB.sections)
+    file = read_sections(path, VRPLIB.sections, SIZES)
     file.check_type("CVRP", "rhumb reads files of capacitated vehicle routing here")
     refuse_duration_limits(file)
-    size = file.dimension(2, CVRP.max_size, "nodes (the depot and its customers)")
+    size = file.dimension(SIZES)
     factor = load_factor(file)
     demand_rows = read_demands(file, size, factor)
     nodes = read_nodes(file, size, demand_rows)

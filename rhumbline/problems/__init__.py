@@ -95,7 +95,7 @@ class Problem(Protocol[InstanceBatch, RolloutState]):
 
     name: str
     solves: str  # `problem` of its instances; several sets of rules may solve one problem
-    max_size: int  # of an instance
+    max_size: int  # of an instance that policies take
     nouns: tuple[str, str]  # what is visited or placed, singular and plural, for users
     size_unit: str  # what a size counts, for users
     default_size: int | str  # of random instances; its form is that of all sizes

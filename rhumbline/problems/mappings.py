@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rhumbline.errors import InputError, shorten_repr
-from rhumbline.problems.metrics import MAX_NUMBER
+from rhumbline.problems.metrics import MAX_NUMBER, check_matrix_size
 from rhumbline.problems.tsp.instance import tsp_from_matrix
 from rhumbline.registry import did_you_mean
 
@@ -104,7 +104,10 @@ def number_table(value: Any, key: str, name: str) -> np.ndarray:
 
 def distance_matrix(value: Any, key: str, name: str) -> np.ndarray:
     """Return a symmetric matrix of distances."""
+    if isinstance(value, list | tuple):  # before it becomes an array
+        check_matrix_size(value, name)
     table = number_table(value, key, name)
+    check_matrix_size(table, name)
     if not np.isfinite(table).all():
         raise InputError(f"{name}: the {key} contain NaN or infinite numbers")
     if table.size and np.abs(table).max() > MAX_NUMBER:

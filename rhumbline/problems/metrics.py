@@ -3,17 +3,22 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from rhumbline.errors import InputError, shorten
+
 Metric = Literal["EXACT_2D", "EUC_2D", "CEIL_2D", "FLOOR_2D", "ATT", "GEO", "EXPLICIT"]
 
-# Tours of 1000 cities stay below 2**53, up to where float64 holds every whole number.
+# Float64 holds every whole number up to 2**53, and 64 bits hold the sum of 10,000 such distances.
 MAX_NUMBER = 1e12
+# Nodes of a table of all distances, which has 32 MB then; 10,000 nodes would need 800 MB. Larger
+# instances have coordinates, and their distances are computed when they are needed.
+MAX_TABLE_NODES = 2000
 
 
 @dataclass(frozen=True)
@@ -34,25 +39,27 @@ class EmbeddingTuning:
 TUNING = EmbeddingTuning()
 
 
-def euclidean_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
-    """Return unrounded straight-line distances."""
-    here = xy[:, None]
-    difference = here - xy
+def straight_lengths(
+    here: Float[np.ndarray, "*L 2"], there: Float[np.ndarray, "*M 2"]
+) -> Float[np.ndarray, "*K"]:
+    """Return unrounded straight-line distances between points; shapes are broadcast."""
+    difference = here - there
     squared = (difference**2).sum(-1)
     return np.sqrt(squared)
 
 
-def att_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
+def att_lengths(
+    here: Float[np.ndarray, "*L 2"], there: Float[np.ndarray, "*M 2"]
+) -> Float[np.ndarray, "*K"]:
     """Return TSPLIB's pseudo-Euclidean ATT distances: scaled by sqrt(10) and rounded up."""
-    here = xy[:, None]
-    difference = here - xy
+    difference = here - there
     squared = (difference**2).sum(-1)
     exact = np.sqrt(squared / 10.0)
     nearest = np.floor(exact + 0.5)
     return nearest + (nearest < exact)
 
 
-def geo_radians(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
+def geo_radians(xy: Float[np.ndarray, "*L 2"]) -> Float[np.ndarray, "*L 2"]:
     """Return latitude and longitude in radians from TSPLIB's DDD.MM (minutes behind the point)."""
     degrees = np.trunc(xy)
     minutes = xy - degrees
@@ -61,11 +68,20 @@ def geo_radians(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
     return tsplib_pi * decimal / 180.0
 
 
-def geo_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
-    """Return TSPLIB's GEO distances: kilometres on its idealised sphere, cut to whole numbers."""
-    latitude, longitude = geo_radians(xy).T
-    from_latitude = latitude[:, None]
-    from_longitude = longitude[:, None]
+def geo_lengths(
+    here: Float[np.ndarray, "*L 2"], there: Float[np.ndarray, "*M 2"]
+) -> Float[np.ndarray, "*K"]:
+    """Return TSPLIB's GEO distances: kilometres on its idealised sphere, cut to whole numbers.
+
+    Two places are at least 1 km apart, even if they coincide. A node has distance 0 to itself,
+    which the caller knows.
+    """
+    from_radians = geo_radians(here)
+    from_latitude = from_radians[..., 0]
+    from_longitude = from_radians[..., 1]
+    radians = geo_radians(there)
+    latitude = radians[..., 0]
+    longitude = radians[..., 1]
     q1 = np.cos(from_longitude - longitude)
     q2 = np.cos(from_latitude - latitude)
     q3 = np.cos(from_latitude + latitude)
@@ -73,19 +89,38 @@ def geo_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
     cosine = np.clip(cosine, -1.0, 1.0)
     angle = np.arccos(cosine)
     radius_km = 6378.388
-    kilometres = np.trunc(radius_km * angle + 1.0)
-    np.fill_diagonal(kilometres, 0.0)
-    return kilometres
+    return np.trunc(radius_km * angle + 1.0)
 
 
-DISTANCE_FUNCTIONS = {
-    "EXACT_2D": euclidean_distances,
-    "EUC_2D": lambda xy: np.floor(euclidean_distances(xy) + 0.5),
-    "CEIL_2D": lambda xy: np.ceil(euclidean_distances(xy)),
-    "FLOOR_2D": lambda xy: np.floor(euclidean_distances(xy)),
-    "ATT": att_distances,
-    "GEO": geo_distances,
+def check_matrix_size(table: Any, name: str) -> None:
+    """Raise if a matrix of distances, an array or a list of rows, is too large."""
+    if len(table) > MAX_TABLE_NODES:
+        found = f"a distance matrix of {len(table):,} nodes"
+        limit = f"matrices of up to {MAX_TABLE_NODES:,} are supported"
+        advice = "give coordinates, if there are any"
+        raise InputError(f"{name}: {found}; {limit}: {advice}")
+
+
+LENGTH_FUNCTIONS = {
+    "EXACT_2D": straight_lengths,
+    "EUC_2D": lambda here, there: np.floor(straight_lengths(here, there) + 0.5),
+    "CEIL_2D": lambda here, there: np.ceil(straight_lengths(here, there)),
+    "FLOOR_2D": lambda here, there: np.floor(straight_lengths(here, there)),
+    "ATT": att_lengths,
+    "GEO": geo_lengths,
 }
+
+
+def distance_table(metric: Metric, xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
+    """Return the distances between all points in a metric."""
+    table = LENGTH_FUNCTIONS[metric](xy[:, None], xy)
+    np.fill_diagonal(table, 0.0)
+    return table
+
+
+def euclidean_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
+    """Return unrounded straight-line distances."""
+    return straight_lengths(xy[:, None], xy)
 
 
 def embed_in_plane(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
@@ -228,24 +263,64 @@ def longer_side(plane: Float[np.ndarray, "N 2"]) -> float:
 class MetricInstance:
     """Base of instances with a metric: exact distances, and positions for the policy.
 
-    Subclasses are dataclasses with these three fields. `EXPLICIT` needs `matrix`; every other
-    metric needs `xy`.
+    Subclasses are dataclasses with these fields. `EXPLICIT` needs `matrix`; every other metric
+    needs `xy`.
     """
 
+    name: str
     metric: Metric
     xy: Float[np.ndarray, "N 2"] | None
     matrix: Float[np.ndarray, "N N"] | Int[np.ndarray, "N N"] | None
+
+    @property
+    def size(self) -> int:
+        """Return the number of nodes."""
+        nodes = self.matrix if self.xy is None else self.xy
+        assert nodes is not None
+        return len(nodes)
+
+    @property
+    def has_table(self) -> bool:
+        """Return whether the instance is small enough for a table of all distances."""
+        return self.matrix is not None or self.size <= MAX_TABLE_NODES
 
     @cached_property
     def distances(self) -> Float[np.ndarray, "N N"]:
         """Return all distances in the instance's own metric and rounding, as float64.
 
-        They are whole numbers where the metric rounds.
+        They are whole numbers where the metric rounds. A large instance has no such table: use
+        `legs`.
         """
         if self.matrix is not None:
             return np.asarray(self.matrix, dtype=np.float64)
+        if not self.has_table:
+            limit = f"a table of all distances is made up to {MAX_TABLE_NODES:,} nodes"
+            raise InputError(f"{shorten(self.name)}: {limit}, and there are {self.size:,}")
         assert self.xy is not None
-        return DISTANCE_FUNCTIONS[self.metric](np.asarray(self.xy, dtype=np.float64))
+        return distance_table(self.metric, np.asarray(self.xy, dtype=np.float64))
+
+    def legs(
+        self, here: Int[np.ndarray, "*L"] | int, there: Int[np.ndarray, "*M"] | int
+    ) -> Float[np.ndarray, "*K"]:
+        """Return the distances from nodes to nodes, as `distances` has them, without the table.
+
+        The shapes of both are broadcast.
+        """
+        if self.matrix is not None:
+            return np.asarray(self.matrix[here, there], dtype=np.float64)
+        assert self.xy is not None
+        xy = np.asarray(self.xy, dtype=np.float64)
+        length = LENGTH_FUNCTIONS[self.metric]
+        lengths = length(xy[here], xy[there])
+        is_same = np.equal(here, there)
+        return np.where(is_same, 0.0, lengths)
+
+    def walk_length(self, walk: Int[np.ndarray, "W"]) -> int | float:
+        """Return the length of a walk over nodes; an exact int where costs are whole numbers."""
+        lengths = self.legs(walk[:-1], walk[1:])
+        if self.has_integer_costs:
+            return int(lengths.astype(np.int64).sum())
+        return float(lengths.sum())
 
     @property
     def details(self) -> str:
@@ -255,8 +330,8 @@ class MetricInstance:
     @cached_property
     def has_integer_costs(self) -> bool:
         """Return whether costs are whole numbers."""
-        if self.metric == "EXACT_2D":
-            return False
+        if self.metric != "EXPLICIT":
+            return self.metric != "EXACT_2D"
         return bool(np.all(self.distances == np.rint(self.distances)))
 
     @cached_property

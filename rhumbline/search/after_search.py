@@ -42,6 +42,7 @@ from rhumbline.search.plan_sets.similarity import (
 from rhumbline.search.solution import Candidate, CostChange, Solution
 from rhumbline.search.strategy import PlainStrategy, Strategy, warm_up_run_of
 from rhumbline.search.task import Task, set_warm_start
+from rhumbline.search.without_policy.host_task import HostTask
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class AfterSearchTuning:
     min_solver_seconds: float = 0.05
     # The same where positions in the plane reproduce the distances badly.
     far_search_share: float = 0.05
+    # The same where the policy solves regions of large plans (docs/polish.md).
+    region_share: float = 0.4
     # Above this stress the policy cannot help. Up to 0.11 (TSPLIB's matrices, roads, 20 % of noise)
     # 64 attempts end at gaps of 0 to 3 %, from 0.2 to 0.6 at 8 to 70 %, from 0.8 at 1,000 % and up.
     max_plane_stress: float = 0.2
@@ -215,6 +218,8 @@ class Candidates:
 
     def add_construction(self) -> None:
         """Add the constructed plan if all others cost more, or exceed a limit that it meets."""
+        if self.solution.phase == "construction":
+            return
         instance = self.solution.instance
         first = first_candidate(instance, None)
         if first is None or not is_feasible(first.plan, instance):
@@ -328,7 +333,7 @@ def is_feasible(plan: Plan, instance: Any) -> bool:
 class AfterSearchRun:
     """One run through all phases: the clock, and the callbacks."""
 
-    task: Task
+    task: Task | HostTask
     budget: Budget
     after: AfterSearch
     start_time: float
@@ -356,6 +361,7 @@ class AfterSearchRun:
 
         Encoding has come before, and counts.
         """
+        assert isinstance(self.task, Task), "without a policy there is no search"
         self.after.check(self.task.problem.name, self.budget)
         ready = prepare_strategy(strategy, self.task)
         if self.after.plans_to_keep:
@@ -454,6 +460,8 @@ class AfterSearchRun:
         ranked = sorted(candidates.plans, key=lambda c: c.cost)
         if count == 1:
             return ranked[:1]
+        if isinstance(self.task, HostTask):  # there are few plans, each of a phase of its own
+            return ranked[:count]
         problem = self.task.problem
         instance = candidates.solution.instance
         tools = self.task.plan_tools("different plans")

@@ -26,6 +26,7 @@ from rhumbline.search.strategy import (
     engine_for,
 )
 from rhumbline.search.task import Task
+from rhumbline.search.without_policy.host_task import HostTask
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,7 @@ def displayed_cost(task: Task, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
 
 
 def collect_solutions(
-    task: Task, seconds: float, trace: Sequence[Progress], *, interrupted: bool = False
+    task: Task | HostTask, seconds: float, trace: Sequence[Progress], *, interrupted: bool = False
 ) -> list[Solution]:
     """Decode, check and price the incumbents of a task on the host.
 

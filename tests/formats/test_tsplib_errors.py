@@ -71,12 +71,12 @@ def refusal(path: Path, text: str | bytes | None = None, house: Path | None = No
         ("4 2 5", "4 2", 10, "read 2 words, expected three"),
         ("4 2 5", "4.0 2 5", 10, "read '4.0', expected a node number: a whole number"),
         ("4 2 5", "-4 2 5", 10, "read '-4', expected a node number: a whole number, not negative"),
-        ("DIMENSION : 5", "DIMENSION : 0", 4, "DIMENSION is 0, expected 1 to 1000 cities"),
+        ("DIMENSION : 5", "DIMENSION : 0", 4, "DIMENSION is 0, expected 1 to 10000 cities"),
         (
             "DIMENSION : 5",
-            "DIMENSION : 1001",
+            "DIMENSION : 10001",
             4,
-            "DIMENSION is 1001, expected 1 to 1000 cities, the limit",
+            "DIMENSION is 10001, expected 1 to 10000 cities, the limit",
         ),
         (
             "DIMENSION : 5",

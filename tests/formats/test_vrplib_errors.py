@@ -243,9 +243,9 @@ def refusal(path: Path, text: str | bytes | None = None, four: Path | None = Non
             "DIMENSION : 5",
             "DIMENSION : 1",
             3,
-            "DIMENSION is 1, expected 2 to 1001 nodes (the depot and its customers)",
+            "DIMENSION is 1, expected 2 to 10001 nodes (the depot and its customers)",
         ),
-        ("DIMENSION : 5", "DIMENSION : 1002", 3, "DIMENSION is 1002, expected 2 to 1001 nodes"),
+        ("DIMENSION : 5", "DIMENSION : 10002", 3, "DIMENSION is 10002, expected 2 to 10001 nodes"),
         ("DIMENSION : 5\n", "", None, "DIMENSION is missing"),
         (
             "EUC_2D",

@@ -10,7 +10,11 @@ from rhumbline.problems.cvrp.construct import construct_routes
 from rhumbline.problems.jssp import jssp_from_arrays
 from rhumbline.problems.jssp.construct import construct_schedule
 from rhumbline.problems.tsp import Tour, TSPInstance, tsp_from_array
-from rhumbline.problems.tsp.construct import construct_tour
+from rhumbline.problems.tsp.construct import (
+    construct_tour,
+    greedy_order,
+    nearest_neighbour_order,
+)
 
 # On a line, from city 0 at 0: 1 is at 2, 2 at -1, 3 at 5.
 LINE = np.array([[0.0, 0.0], [2.0, 0.0], [-1.0, 0.0], [5.0, 0.0]])
@@ -40,6 +44,33 @@ def test_tours_are_feasible_in_any_unit_and_metric(size: int) -> None:
     for metric in ("EUC_2D", "CEIL_2D", "ATT", "GEO"):
         other = replace(instance, metric=metric)
         construct_tour(other).check(other)
+
+
+def test_the_greedy_tour_by_hand() -> None:
+    """0-2 is the shortest edge, then 0-1; 3 is near 1. From the end 2: 0, 1, 3, and 6 back."""
+    assert greedy_order(tsp_from_array(LINE)) == [2, 0, 1, 3]
+
+
+@pytest.mark.parametrize("metric", ["EXACT_2D", "CEIL_2D", "GEO", "EXPLICIT"])
+def test_greedy_tours_are_feasible_in_any_metric(metric) -> None:
+    """Cities that coincide and towns far apart: each is visited once, also without a plane."""
+    rng = np.random.default_rng(2)
+    towns = [rng.integers(0, 4, (60, 2)) + 20 * town for town in range(4)]
+    xy = np.concatenate(towns).astype(float)
+    matrix = TSPInstance("a", "EUC_2D", xy=xy).distances if metric == "EXPLICIT" else None
+    instance = TSPInstance("a", metric, xy=xy, matrix=matrix)
+    Tour(tuple(greedy_order(instance))).check(instance)
+
+
+def test_many_cities_get_a_greedy_tour() -> None:
+    """The greedy tour is shorter than that of the nearest neighbour; both need no table."""
+    xy = np.random.default_rng(4).random((2500, 2))
+    instance = tsp_from_array(xy)
+    tour = construct_tour(instance)
+    tour.check(instance)
+    cities = np.arange(2500)
+    nearest = nearest_neighbour_order(2500, lambda here: instance.legs(here, cities))
+    assert tour.cost(instance) < 0.95 * Tour(tuple(nearest)).cost(instance)
 
 
 # --- routes
@@ -123,6 +154,18 @@ def test_a_thousand_nodes_need_no_table_of_pairs() -> None:
     plan.check(instance)
     stars = instance.distances[0].sum()  # of pairs at the same place
     assert plan.cost(instance) < 0.75 * stars
+
+
+def test_a_fleet_of_many_customers_is_met() -> None:
+    """3,000 customers, and one vehicle fewer than savings take."""
+    rng = np.random.default_rng(1)
+    xy = rng.random((3001, 2))
+    instance = cvrp_from_arrays(xy[0], xy[1:], rng.integers(1, 10, 3000), 40)
+    routes = len(construct_routes(instance).routes)
+    limited = replace(instance, vehicles=routes - 1)
+    plan = construct_routes(limited)
+    plan.check(limited)
+    assert len(plan.routes) < routes
 
 
 def test_a_matrix_without_the_triangle_inequality() -> None:

@@ -607,11 +607,11 @@ def test_instances_of_several_metrics_share_a_batch() -> None:
         ({"capacity": np.array([10, 10])}, "expected a number"),
         (
             {"customers": np.zeros((0, 2)), "demands": np.zeros(0)},
-            "has 0 customers; 1 to 1000 are supported",
+            "has 0 customers; 1 to 10,000 are supported",
         ),
         (
-            {"customers": np.zeros((1001, 2)), "demands": np.zeros(1001)},
-            "has 1001 customers; 1 to 1000 are supported",
+            {"customers": np.zeros((10_001, 2)), "demands": np.zeros(10_001)},
+            "has 10,001 customers; 1 to 10,000 are supported",
         ),
     ],
 )

@@ -3,40 +3,43 @@
 import numpy as np
 import pytest
 
+from rhumbline.errors import InputError
 from rhumbline.problems.metrics import (
-    DISTANCE_FUNCTIONS,
+    LENGTH_FUNCTIONS,
+    Metric,
     classical_scaling,
+    distance_table,
     embed_in_plane,
     euclidean_distances,
     geo_radians,
     relative_stress,
 )
-from rhumbline.problems.tsp import TSPInstance
+from rhumbline.problems.tsp import Tour, TSPInstance
 
-METRICS = sorted(DISTANCE_FUNCTIONS)
+METRICS = sorted(LENGTH_FUNCTIONS)
 
 
 def cities(size: int = 40, scale: float = 80.0) -> np.ndarray:
     return np.random.default_rng(size).uniform(-scale, scale, (size, 2))
 
 
-def distance(metric: str, a: tuple[float, float], b: tuple[float, float]) -> float:
-    return float(DISTANCE_FUNCTIONS[metric](np.array([a, b], dtype=float))[0, 1])
+def distance(metric: Metric, a: tuple[float, float], b: tuple[float, float]) -> float:
+    return float(distance_table(metric, np.array([a, b], dtype=float))[0, 1])
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_distances_are_symmetric_with_a_zero_diagonal(metric: str) -> None:
+def test_distances_are_symmetric_with_a_zero_diagonal(metric: Metric) -> None:
     """Going there costs what coming back costs, and staying costs nothing."""
-    table = DISTANCE_FUNCTIONS[metric](cities())
+    table = distance_table(metric, cities())
     np.testing.assert_array_equal(table, table.T)
     np.testing.assert_array_equal(np.diag(table), 0.0)
     assert (table >= 0).all()
 
 
 @pytest.mark.parametrize("metric", [m for m in METRICS if m != "EXACT_2D"])
-def test_rounded_metrics_are_whole(metric: str) -> None:
+def test_rounded_metrics_are_whole(metric: Metric) -> None:
     """Every metric of TSPLIB has whole distances."""
-    table = DISTANCE_FUNCTIONS[metric](cities())
+    table = distance_table(metric, cities())
     np.testing.assert_array_equal(table, np.rint(table))
 
 
@@ -70,7 +73,7 @@ def test_rounded_metrics_are_whole(metric: str) -> None:
     ],
 )
 def test_small_distances_by_hand(
-    metric: str, a: tuple[float, float], b: tuple[float, float], expected: float
+    metric: Metric, a: tuple[float, float], b: tuple[float, float], expected: float
 ) -> None:
     """Each metric gives the value worked out beside it."""
     assert distance(metric, a, b) == expected
@@ -197,3 +200,43 @@ def test_few_nodes_have_no_stress(size: int) -> None:
     zeros = np.zeros((size, size))
     assert TSPInstance("z", "EXPLICIT", matrix=zeros).plane_stress == 0.0
     assert TSPInstance("o", "EXPLICIT", matrix=1.0 - np.eye(size)).plane_stress < 1e-6
+
+
+# --- distances on demand
+
+
+@pytest.mark.parametrize("metric", [*METRICS, "EXPLICIT"])
+def test_legs_are_those_of_the_table(metric: Metric) -> None:
+    """Bit by bit, for pairs, from one node to all, and from a node to itself."""
+    xy = np.concatenate([cities(60), cities(60)[:20]])  # twenty places that coincide
+    matrix = None
+    if metric == "EXPLICIT":
+        matrix = distance_table("ATT", xy)
+    instance = TSPInstance("legs", metric, xy=xy, matrix=matrix)
+    nodes = np.arange(80)
+    np.testing.assert_array_equal(instance.legs(nodes[:, None], nodes), instance.distances)
+    np.testing.assert_array_equal(instance.legs(7, nodes), instance.distances[7])
+    np.testing.assert_array_equal(instance.legs(nodes, 67), instance.distances[:, 67])
+    assert instance.legs(7, 7) == 0.0
+
+
+def test_a_large_instance_has_no_table() -> None:
+    """2,001 nodes have legs, an exact price, and an error that says what there is no table of."""
+    xy = np.stack([np.arange(2001.0), np.zeros(2001)], axis=1)
+    instance = TSPInstance("long", "EUC_2D", xy=xy)
+    assert Tour(tuple(range(2001))).cost(instance) == 4000
+    with pytest.raises(
+        InputError, match=r"long: a table .* up to 2,000 nodes, and there are 2,001"
+    ):
+        _ = instance.distances
+
+
+def test_the_price_of_large_numbers_is_exact() -> None:
+    """4,000 legs of 2e12 + 1 are more than float64 counts in steps of 1."""
+    far = 1e12
+    row = [[-far, 0.0], [far + 1.0, 0.0]]
+    instance = TSPInstance("far", "EUC_2D", xy=np.array(row * 2000))
+    tour = Tour(tuple(range(4000)))
+    assert tour.cost(instance) == 4000 * (2 * 10**12 + 1)
+    half = TSPInstance("half", "EXACT_2D", xy=np.array(row * 2))
+    assert isinstance(Tour((0, 1, 2, 3)).cost(half), float)

@@ -209,7 +209,7 @@ def test_matrices_keep_their_numbers() -> None:
         (np.array([["a", "b"]]), "of real numbers"),
         (np.zeros((3, 2), dtype=complex), "of real numbers"),
         (np.zeros((3, 2), dtype=bool), "of real numbers"),
-        (np.zeros((1001, 2)), "has 1001 cities; up to 1000"),
+        (np.zeros((10_001, 2)), "has 10,001 cities; up to 10,000"),
         (np.array([[0.0, np.nan]]), "NaN or infinite"),
         (np.array([[0.0, np.inf]]), "NaN or infinite"),
         (np.array([[0.0, 0.0], [1e200, 1.0]]), r"beyond 1e\+12"),

@@ -17,7 +17,7 @@ from rhumbline.problems.metrics import MAX_NUMBER, Metric, MetricInstance
 class CVRPLimits:
     """The largest instances that the package solves, and the vehicles that solvers may use."""
 
-    max_customers: int = 1000
+    max_customers: int = 10_000
     max_capacity: int = 10**9  # the kernels count loads in 32 bits
     # Vehicles beyond those of a given plan, as far as the fleet allows.
     extra_vehicles: int = 10
@@ -147,7 +147,7 @@ class Routes:
         walk = [0]
         for route in self.routes:
             walk += [*route, 0]
-        return walk_length(instance, walk)
+        return instance.walk_length(np.asarray(walk))
 
     def loads(self, instance: CVRPInstance) -> list[int]:
         """Return the demand that each route carries."""
@@ -155,7 +155,11 @@ class Routes:
 
     def lengths(self, instance: CVRPInstance) -> list[int | float]:
         """Return the length of each route; their sum is the cost."""
-        return [walk_length(instance, [0, *route, 0]) for route in self.routes]
+        lengths = list[int | float]()
+        for route in self.routes:
+            walk = np.asarray([0, *route, 0])
+            lengths.append(instance.walk_length(walk))
+        return lengths
 
     def route_facts(self, instance: CVRPInstance) -> dict[str, Any]:
         """Return the capacity, and the customers, load and length of each route, for JSON."""
@@ -179,15 +183,6 @@ class Routes:
 def route_load(instance: CVRPInstance, route: Sequence[int]) -> int:
     """Return the demand of the customers of a route."""
     return sum(instance.demands[customer] for customer in route)
-
-
-def walk_length(instance: CVRPInstance, walk: Sequence[int]) -> int | float:
-    """Return the length of a walk over nodes; an int where costs are whole numbers."""
-    nodes = np.asarray(walk)
-    here = nodes[:-1]
-    there = nodes[1:]
-    total = float(instance.distances[here, there].sum())
-    return round(total) if instance.has_integer_costs else total
 
 
 def cvrp_from_arrays(
@@ -219,8 +214,8 @@ def cvrp_from_arrays(
     check_array_shapes(name, depot, customers, demands)
     count = len(customers)
     if not 1 <= count <= LIMITS.max_customers:
-        supported = f"1 to {LIMITS.max_customers} are supported"
-        raise InputError(f"{name}: has {count} customers; {supported}")
+        supported = f"1 to {LIMITS.max_customers:,} are supported"
+        raise InputError(f"{name}: has {count:,} customers; {supported}")
     xy = np.concatenate([depot[None], customers]).astype(np.float64)
     check_positions(name, xy)
     check_array_demands(name, demands, limit)

@@ -8,7 +8,6 @@ import numpy as np
 
 from rhumbline.errors import InputError, shorten_repr
 from rhumbline.problems.cvrp.instance import (
-    LIMITS,
     CVRPInstance,
     check_array_demands,
     cvrp_from_arrays,
@@ -95,10 +94,8 @@ def cvrp_from_matrix(
 ) -> CVRPInstance:
     """Return an instance from distances [N, N] and demands [N - 1]."""
     count = len(matrix) - 1
-    if not 1 <= count <= LIMITS.max_customers:
-        raise InputError(
-            f"{name}: has {count} customers; 1 to {LIMITS.max_customers} are supported"
-        )
+    if count < 1:
+        raise InputError(f"{name}: has {count} customers, expected 1 or more")
     check_array_demands(name, demands, capacity)
     limit = np.asarray(capacity)[()]
     loads = scale_loads(name, demands, limit)

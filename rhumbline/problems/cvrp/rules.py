@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.errors import InputError
-from rhumbline.problems.cvrp.instance import LIMITS, CVRPInstance, Routes
+from rhumbline.problems.cvrp.instance import CVRPInstance, Routes
 from rhumbline.problems.kernel_traits import GraphUse, RolloutKernel
 from rhumbline.problems.metrics import longer_side, scale_to_unit_square
 from rhumbline.problems.nodes import take_nodes
@@ -69,7 +69,7 @@ class CVRP:
     cuda_graph: GraphUse | None = None
     nouns: tuple[str, str] = ("customer", "customers")
     size_unit = "customers"
-    max_size = LIMITS.max_customers + 1  # the depot counts
+    max_size = 1001  # the depot counts
     max_random_demand = 9  # of the field's random instances (Kool et al. 2019)
     default_size: int | str = 100
     all_starts_size = 200  # up to this many customers an attempt starts at each of them

@@ -7,9 +7,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from rhumbline.errors import Infeasible, InputError, shorten
-from rhumbline.problems.metrics import MAX_NUMBER, Metric, MetricInstance
+from rhumbline.problems.metrics import (
+    MAX_NUMBER,
+    Metric,
+    MetricInstance,
+    check_matrix_size,
+)
 
-MAX_CITIES = 1000
+MAX_CITIES = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +33,6 @@ class TSPInstance(MetricInstance):
     matrix: Float[np.ndarray, "N N"] | Int[np.ndarray, "N N"] | None = None
     numbers: tuple[int, ...] = ()  # node numbers of the file; empty means 1..N
     best_known: float | None = None
-
-    @property
-    def size(self) -> int:
-        """Return the number of cities."""
-        points = self.matrix if self.xy is None else self.xy
-        assert points is not None
-        return len(points)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -75,11 +73,8 @@ class Tour:
 
         It is an int where costs are whole numbers.
         """
-        order = np.asarray(self.order)
-        following = np.roll(order, -1)
-        lengths = instance.distances[order, following]
-        total = float(lengths.sum())
-        return round(total) if instance.has_integer_costs else total
+        closed = np.asarray([*self.order, self.order[0]])
+        return instance.walk_length(closed)
 
     def to_file_numbers(self, instance: TSPInstance) -> list[int]:
         """Return the tour in the file's own node numbers."""
@@ -99,8 +94,10 @@ def tsp_from_array(array: np.ndarray, name: str = "array") -> TSPInstance:
         found = f"got shape {array.shape} of {array.dtype}"
         raise InputError(f"{name}: {expected}, {found}")
     if size > MAX_CITIES:
-        limit = f"up to {MAX_CITIES} are supported"
-        raise InputError(f"{name}: has {size} cities; {limit}")
+        limit = f"up to {MAX_CITIES:,} are supported"
+        raise InputError(f"{name}: has {size:,} cities; {limit}")
+    if array.shape[1] != 2:
+        check_matrix_size(array, name)
     if not np.isfinite(array).all():
         raise InputError(f"{name}: contains NaN or infinite numbers")
     largest = np.abs(array).max()
@@ -115,6 +112,7 @@ def tsp_from_array(array: np.ndarray, name: str = "array") -> TSPInstance:
 
 def tsp_from_matrix(array: np.ndarray, name: str) -> TSPInstance:
     """Return an instance from a symmetric matrix of distances."""
+    check_matrix_size(array, name)
     rows, columns = array.shape
     if rows != columns:
         raise InputError(f"{name}: a distance matrix must be square, got shape {array.shape}")

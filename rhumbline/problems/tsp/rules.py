@@ -12,7 +12,7 @@ from torch import Tensor
 from rhumbline.problems.kernel_traits import GraphUse, RolloutKernel
 from rhumbline.problems.metrics import longer_side, scale_to_unit_square
 from rhumbline.problems.nodes import take_nodes
-from rhumbline.problems.tsp.instance import MAX_CITIES, Tour, TSPInstance
+from rhumbline.problems.tsp.instance import Tour, TSPInstance
 from rhumbline.problems.tsp.local_search import improve_tours
 from rhumbline.record import Record
 
@@ -50,7 +50,7 @@ class TSP:
     cuda_graph: GraphUse | None = None
     nouns: tuple[str, str] = ("city", "cities")
     size_unit = "cities"
-    max_size = MAX_CITIES
+    max_size = 1000
     default_size: int | str = 100
     all_starts_size = 200  # up to this size an attempt starts one tour in each city
     max_starts = 100  # starts of an attempt in larger instances

@@ -1,0 +1,1 @@
+"""What constructions of tours and routes share: near nodes, and paths that grow together."""

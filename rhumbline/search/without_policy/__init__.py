@@ -1,0 +1,1 @@
+"""Instances that are too large for a policy: local search improves a constructed plan."""
