@@ -456,7 +456,7 @@ def test_it_stops_within_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         search,
         "run_steps",
-        lambda temperature: bool(steps.append(temperature) or search.stopped.set()),
+        lambda temperature, times: bool(steps.append(temperature) or search.stopped.set()),
     )
     search.run(time.monotonic() + 600.0)
     assert len(steps) == 1
@@ -467,8 +467,20 @@ def test_time_may_be_up_before_a_round_begins(monkeypatch: pytest.MonkeyPatch) -
     for late in (10.0, 11.0):
         search, times = make_search(delivery(10, 0)), iter([9.9, late, late, late])
         monkeypatch.setattr(route_ruin_recreate.time, "monotonic", lambda times=times: next(times))
-        monkeypatch.setattr(search, "run_steps", lambda temperature: pytest.fail("it is too late"))
+        monkeypatch.setattr(
+            search, "run_steps", lambda temperature, times: pytest.fail("it is too late")
+        )
         search.run(10.0)
+
+
+def test_the_clock_is_read_more_often_with_long_routes() -> None:
+    """Steps take as long as routes are: one route of 5,000 customers allows ten at a time."""
+    search = make_search(delivery(10, 0))
+    assert search.steps_before_check() == 100
+    search.plan.size[0] = 5000
+    assert search.steps_before_check() == 10
+    search.plan.size[0] = 100_000
+    assert search.steps_before_check() == 1
 
 
 def test_it_ends_when_nothing_is_left_to_find() -> None:
@@ -491,7 +503,7 @@ def record_temperatures(
     now, passed = [0.0], list[float]()
     monkeypatch.setattr(route_ruin_recreate.time, "monotonic", lambda: now[0])
 
-    def run_steps(temperature: float) -> bool:
+    def run_steps(temperature: float, times: int) -> bool:
         passed.append(temperature)
         now[0] += 2.5
         return better[len(passed) - 1]
