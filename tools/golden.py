@@ -687,6 +687,7 @@ def local_cvrp() -> Values:
     search = Annealing(instance, first, SEED, Event(), lambda plan: told.append(plan_values(plan)))
     for step in range(8):
         search.run_steps(0.1 * 0.5**step, 500)
+        search.report_best()
     return {"cvrp descent": hash_of(routes, moves), "cvrp ruin": hash_of(told)}
 
 

@@ -1,4 +1,4 @@
-"""Ruin and recreate for CVRP routes: rounds of simulated annealing from the best plan.
+"""Ruin and recreate for CVRP routes with local search: simulated annealing from the best plan.
 
 Workers on different threads are independent. When workers exchanged plans on the way, eight of them
 ended no better, or worse (research/notebooks/polish.md).
@@ -6,37 +6,55 @@ ended no better, or worse (research/notebooks/polish.md).
 
 import time
 from collections.abc import Callable, Sequence
-from copy import copy
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
+from typing import Any
 
 import numpy as np
 
 from rhumbline import kernels
 from rhumbline.local_search import threads
 from rhumbline.local_search.threads import run_interruptible
+from rhumbline.problems.construction.neighbours import near_nodes
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.cvrp.instance import LIMITS
+from rhumbline.problems.metrics import geo_radians
 
 RoutesListener = Callable[[Routes], None]
 PLAN_TYPES = (Routes,)
+BEST = 1  # of the kernel's costs: that of the best plan
 
 
 @dataclass(frozen=True)
 class AnnealingTuning:
-    """The temperatures and lengths of a round."""
+    """The temperatures, sizes and lengths of a search."""
 
     # Temperatures are in mean legs of the given plan.
-    first_temperature: float = 0.1
-    last_temperature: float = 0.001
-    steps_between_clock_checks: int = 500
-    # The nearest customers of each customer, around which routes are ruined.
-    neighbours: int = 100
+    first_temperature: float = 0.3
+    last_temperature: float = 0.01
+    # Customers that a step removes on average, and at most from one route.
+    mean_removed: float = 15.0
+    longest_string: float = 15.0
+    # A load above the capacity by a mean demand costs this many mean legs. At 20 the search is
+    # stuck in tight plans, at 2 it spends its time on repairs.
+    overload_price: float = 5.0
+    # The nearest customers of each customer, to which it may be joined.
+    neighbours: int = 20
+    # At most, and for long routes, of which a step reads every customer several times, fewer: 100
+    # steps on one route of 10,000 customers take 2 s.
+    steps_between_clock_checks: int = 100
+    route_customers_between_clock_checks: int = 50_000
     # After this many steps for each customer a round has cooled down, whatever time is left.
-    steps_per_customer: int = 100_000
+    steps_per_customer: int = 5_000
     # The search ends after this many consecutive rounds without a cheaper plan.
     idle_rounds: int = 3
+    # Times that steps with a report have taken, from one report to the next: reading a plan of
+    # 10,000 customers takes as long as hundreds of steps.
+    report_interval: float = 10.0
+    # Of the largest distance from the depot: an apparent gain below it is rounding.
+    relative_tolerance: float = 1e-10
 
     def temperature(self, share: float) -> float:
         """Return the temperature after a share of a round: equal factors in equal times."""
@@ -52,7 +70,7 @@ def prepare() -> None:
     kernels.require_numba("ruin")
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
-    local_moves.load_kernel("route ruin")
+    local_moves.load_kernel("route search")
 
 
 def improve(
@@ -81,6 +99,25 @@ def improve(
     run_interruptible(work, stopped.set, on_plan)
 
 
+def describe_customers(instance: CVRPInstance) -> Any:
+    """Return what the kernel reads: distances, near customers, demands and the capacity."""
+    from rhumbline.kernels.numba.legs import matrix_legs, point_legs
+    from rhumbline.kernels.numba.route_search.records import Customers
+
+    if instance.has_table:
+        legs = matrix_legs(instance.distances)
+    else:
+        assert instance.xy is not None
+        points = geo_radians(instance.xy) if instance.metric == "GEO" else instance.xy
+        legs = point_legs(instance.metric, points)
+    nodes = np.arange(instance.size)
+    near = near_nodes(instance, TUNING.neighbours, nodes[1:])
+    near = np.insert(near, 0, 0, axis=0)  # the row of the depot has no meaning
+    near_leg = instance.legs(nodes[:, None], near)
+    demand = np.asarray(instance.demands, np.int64)
+    return Customers(legs, near.astype(np.int32), near_leg, demand, int(instance.capacity))
+
+
 class Annealing:
     """A worker that reports each plan that is cheaper than all of its plans before."""
 
@@ -93,52 +130,36 @@ class Annealing:
         report: RoutesListener,
     ) -> None:
         from rhumbline.kernels.numba.local_search import launch as local_moves
+        from rhumbline.kernels.numba.route_search import arrays
 
         self.stopped = stopped
         self.report = report
-        self.kernel = local_moves.load_kernel("route ruin")
+        self.kernel = local_moves.load_kernel("route search")
         routes = [route for route in plan.routes if route]
         size = instance.size
-        self.distance = np.ascontiguousarray(instance.distances, dtype=np.float64)
-        self.demand = np.asarray(instance.demands, np.int64)
         allowed = max(len(routes), instance.vehicles or size - 1)
         vehicles = min(allowed, len(routes) + LIMITS.extra_vehicles)
-        rows, length = local_moves.pack_routes(routes, vehicles, size)
-        # Of routes: rows, lengths, loads. Of customers: route, place, distance from the one before.
-        # Of routes again: the distance back to the depot.
-        self.plan = (
-            rows,
-            length,
-            np.zeros(vehicles, np.int64),
-            np.zeros(size, np.int32),
-            np.zeros(size, np.int32),
-            np.zeros(size),
-            np.zeros(vehicles),
-        )
-        self.saved = (
-            np.zeros(vehicles, np.int32),
-            rows.copy(),
-            length.copy(),
-            np.zeros(vehicles),
-        )
-        self.best = (rows.copy(), length.copy())
-        self.scratch = (np.zeros(size, np.int32), np.zeros(size))
-        self.near = local_moves.nearest_customers(self.distance, TUNING.neighbours)
+        self.customers = describe_customers(instance)
+        self.plan = arrays.make_plan(routes, vehicles, size)
+        self.log = arrays.make_log(vehicles, size)
+        self.best = arrays.make_best(self.plan)
+        self.queue = arrays.make_queue(size)
+        self.scratch = arrays.make_scratch(size)
         self.random = threads.generator_state(seed)
         cost = float(plan.cost(instance))
-        self.costs = np.array([cost, cost])
         self.mean_leg = cost / (size - 1 + len(routes))
-        self.capacity = int(instance.capacity)
+        mean_demand = max(1.0, float(np.mean(instance.demands)))
+        price = TUNING.overload_price * self.mean_leg / mean_demand
+        self.costs = np.array([cost, cost, price])
+        self.reported_cost = cost
         self.max_round_steps = TUNING.steps_per_customer * (size - 1)
-        self.tolerance = local_moves.improvement_tolerance(self.distance)
+        depot_legs = instance.legs(0, np.arange(size))
+        self.tolerance = TUNING.relative_tolerance * float(depot_legs.max())
 
     def clone(self, seed: int, number: int) -> "Annealing":
         """Return a worker that begins with the same plan, and shares only what is never written."""
-        other = copy(self)
-        for name in ("plan", "saved", "best", "scratch"):
-            arrays = getattr(self, name)
-            setattr(other, name, tuple(array.copy() for array in arrays))
-        other.costs = self.costs.copy()
+        shared = (self.stopped, self.report, self.kernel, self.customers)
+        other = deepcopy(self, {id(value): value for value in shared})
         other.random = threads.generator_state(seed, number)
         return other
 
@@ -154,48 +175,75 @@ class Annealing:
 
     def run_round(self, end: float) -> bool:
         """Cool down once, by the time `end` or sooner; return whether a cheaper plan was found."""
-        for current, best in zip(self.plan, self.best, strict=False):
-            current[:] = best
+        self.return_to_best()
         began = time.monotonic()
         done = 0
         is_better = False
+        next_report = began
         while done < self.max_round_steps and not self.stopped.is_set():
             now = time.monotonic()
             if now >= end:
                 break
             share = max(done / self.max_round_steps, (now - began) / (end - began))
-            is_better |= self.run_steps(TUNING.temperature(share))
-            done += TUNING.steps_between_clock_checks
+            times = self.steps_before_check()
+            is_better |= self.run_steps(TUNING.temperature(share), times)
+            done += times
+            if now >= next_report:
+                self.report_best()
+                passed = time.monotonic() - now
+                next_report = now + passed * TUNING.report_interval
+        self.report_best()
         return is_better
 
-    def run_steps(self, temperature: float, times: int = TUNING.steps_between_clock_checks) -> bool:
-        """Make `times` steps at a temperature in mean legs of the given plan.
+    def steps_before_check(self) -> int:
+        """Return how many steps to make before the next look at the clock."""
+        longest = max(1, int(self.plan.size.max()))
+        steps = TUNING.route_customers_between_clock_checks // longest
+        return min(TUNING.steps_between_clock_checks, max(1, steps))
 
-        Reports the best plan if these steps have found one that is cheaper, and returns whether.
+    def report_best(self) -> None:
+        """Report the best plan, if it is cheaper than the one reported last."""
+        cost = float(self.costs[BEST])
+        if cost < self.reported_cost:
+            self.reported_cost = cost
+            self.report(self.best_plan())
+
+    def return_to_best(self) -> None:
+        """Make the best plan the current one."""
+        from rhumbline.kernels.numba.route_search import arrays
+
+        routes = self.best_plan().routes
+        size = len(self.plan.route)
+        self.plan = arrays.make_plan(routes, len(self.plan.size), size)
+        self.best = arrays.make_best(self.plan)
+
+    def run_steps(self, temperature: float, times: int) -> bool:
+        """Make `times` steps at a temperature in mean legs; return whether the best plan changed.
+
+        The mean is that of the given plan.
         """
-        is_better = self.kernel(
-            self.distance,
-            self.near,
-            self.demand,
-            self.capacity,
+        return self.kernel(
+            self.customers,
             self.plan,
-            self.saved,
+            self.log,
             self.best,
+            self.queue,
             self.scratch,
+            self.settings(temperature),
             self.random,
             self.costs,
-            temperature * self.mean_leg,
-            self.tolerance,
             times,
         )
-        if is_better:
-            self.report(self.best_plan())
-        return is_better
+
+    def settings(self, temperature: float) -> Any:
+        """Return what the kernel needs to know of a step, at a temperature in mean legs."""
+        from rhumbline.kernels.numba.route_search.records import Settings
+
+        length = temperature * self.mean_leg
+        return Settings(length, self.tolerance, TUNING.mean_removed, TUNING.longest_string)
 
     def best_plan(self) -> Routes:
         """Return the best plan, without empty routes."""
-        routes: list[tuple[int, ...]] = []
-        for row, count in zip(*self.best, strict=True):
-            if count:
-                routes.append(tuple(row[:count].tolist()))
-        return Routes(tuple(routes))
+        from rhumbline.kernels.numba.route_search.arrays import linked_routes
+
+        return Routes(tuple(linked_routes(self.best.behind, self.best.first)))

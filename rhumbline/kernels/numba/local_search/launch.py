@@ -34,7 +34,7 @@ KERNELS = {  # module, function and the name of its signature
     "tour moves": ("local_search.tour_moves", "improve_tour", "SIGNATURE"),
     "tour kicks": ("local_search.tour_moves", "kick_tour", "KICK_SIGNATURE"),
     "route moves": ("local_search.route_moves", "improve_routes", "SIGNATURE"),
-    "route ruin": ("local_search.route_ruin_recreate", "search_routes", "SIGNATURE"),
+    "route search": ("route_search.kernel", "search_routes", "SIGNATURE"),
     "schedule moves": ("local_search.schedule_moves", "improve_shop", "SIGNATURE"),
     "schedule tabu": ("local_search.schedule_tabu", "search_shop", "SIGNATURE"),
     "partition prices": ("set_partitioning", "values_at_prices", "PRICES_SIGNATURE"),
