@@ -16,8 +16,15 @@ class ExchangeTuning:
     """Settings of exchanges and kicks."""
 
     nearest: int = 8  # near cities of each city, besides one in each quadrant
-    breadth: tuple[int, ...] = (10, 5)  # near cities that a chain of 1, 2, ... edges tries
-    kicked_cities: int = 50  # of a segment that a kick moves
+    # Near cities that a chain of 1, 2, ... edges tries. Chains of four edges take three times as
+    # long, and tours are no shorter: 0.52 % with (10, 5, 2), 0.50 % with (10, 5).
+    breadth: tuple[int, ...] = (10, 5)
+    # Of a segment that a kick moves. In 1 s of CPU time eight files of 150 to 318 cities end at
+    # 0.000 % with 50 cities, at 0.06 % with 30 and at 0.03 % with 100.
+    kicked_cities: int = 50
+    # Four files of 1,002 to 3,038 cities end at 0.32 % with 100 in 8 s, and at 0.50 % with 50.
+    kicked_cities_of_large: int = 100
+    min_large_cities: int = 1000
     # Of the longest distance to a near city: an apparent gain below it is rounding.
     relative_tolerance: float = 1e-10
 
@@ -39,6 +46,11 @@ class TourSpace:
         """The least change that counts as an improvement."""
         finite = self.near_leg[np.isfinite(self.near_leg)]
         return TUNING.relative_tolerance * float(finite.max(initial=0.0))
+
+
+def is_large_tour(size: int) -> bool:
+    """Return whether a tour is large: seconds allow few kicks of each of its parts."""
+    return size >= TUNING.min_large_cities
 
 
 def load_kernels() -> None:
@@ -77,7 +89,9 @@ class TourSearch:
         if size < MIN_CITIES:
             raise ValueError(f"a tour needs {MIN_CITIES} cities to be kicked, and has {size}")
         self.space = space
-        self.longest = min(TUNING.kicked_cities, (size - 1) // 3)
+        is_large = is_large_tour(size)
+        kicked = TUNING.kicked_cities_of_large if is_large else TUNING.kicked_cities
+        self.longest = min(kicked, (size - 1) // 3)
         self.tolerance = space.tolerance
         self.chain = make_chain()
         self.tour = make_tour(space, np.array(order, dtype=np.int32), random)
