@@ -648,12 +648,10 @@ def local_tsp() -> Values:
     """2-opt and Or-opt from a random tour, then kicks."""
     import numpy as np
 
-    from rhumbline.kernels.numba.local_search.launch import (
-        kick_and_shorten_tour,
-        nearest_nodes,
-        shorten_tour,
-    )
+    from rhumbline.kernels.numba.local_search.launch import nearest_nodes, shorten_tour
+    from rhumbline.kernels.numba.tour_search.launch import TourSearch
     from rhumbline.local_search import threads as crew
+    from rhumbline.local_search.tour_ils import tour_space
     from rhumbline.problems.tsp import TSPInstance
 
     rng = np.random.default_rng(11)
@@ -661,8 +659,12 @@ def local_tsp() -> Values:
     distance = np.ascontiguousarray(instance.distances)
     near = nearest_nodes(distance)
     order, moves = shorten_tour(distance, near, rng.permutation(60).tolist())
-    kicked, better = kick_and_shorten_tour(distance, near, order, 500, crew.generator_state(SEED))
-    return {"tsp descent": hash_of(order, moves), "tsp kicks": hash_of(kicked, better)}
+    search = TourSearch(tour_space(instance), order, crew.generator_state(SEED))
+    while not search.is_local_optimum:
+        search.run(500)
+    shorter = search.run(500, temperature=1.0)
+    kicked = search.best_order
+    return {"tsp descent": hash_of(order, moves), "tsp kicks": hash_of(kicked, shorter)}
 
 
 def local_cvrp() -> Values:

@@ -19,8 +19,9 @@ from harness import Case, Harness, make_parser
 from rhumbline.domains import DOMAINS
 from rhumbline.files import read
 from rhumbline.files.discovery import find_instance_files
-from rhumbline.kernels.numba.local_search.launch import kick_and_shorten_tour, nearest_nodes
+from rhumbline.kernels.numba.tour_search.launch import TourSearch
 from rhumbline.local_search.threads import generator_state
+from rhumbline.local_search.tour_ils import tour_space
 from rhumbline.problems.cvrp import Routes, cvrp_from_arrays
 from rhumbline.problems.jssp import Schedule, jssp_from_arrays
 from rhumbline.problems.tsp import Tour, tsp_from_array
@@ -104,12 +105,11 @@ def time_descents(harness: Harness, instances: Sequence[Any], tries: int, title:
 
 def time_kicks(harness: Harness, instance: Any) -> None:
     """Time the kicks of iterated local search on a tour."""
-    distance = np.ascontiguousarray(instance.distances)
-    near = nearest_nodes(distance)
     order = random_tour(instance, np.random.default_rng(0)).order
-    spent = harness.milliseconds(
-        partial(kick_and_shorten_tour, distance, near, order, KICKS, generator_state(1))
-    )
+    search = TourSearch(tour_space(instance), order, generator_state(1))
+    while not search.is_local_optimum:
+        search.run(KICKS)
+    spent = harness.milliseconds(partial(search.run, KICKS))
     case = Case(
         "local_search", f"{instance.name} ILS", "numba", spent, 1e3 * KICKS / spent, "kicks"
     )

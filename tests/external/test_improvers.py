@@ -12,7 +12,6 @@ from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
 from rhumbline.external import integer_distances, lkh_process
 from rhumbline.improvers import SOLVERS
-from rhumbline.kernels.numba.local_search import launch as local_moves
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.cvrp import cvrp_from_arrays as cvrp
 from rhumbline.problems.jssp import Schedule
@@ -57,29 +56,6 @@ def test_the_best_tour_of_a_circle(name: str) -> None:
     )  # the others end by themselves
     tour.check(instance)
     assert tour.cost(instance) == pytest.approx(24 * np.sin(np.pi / 12))
-
-
-def test_kicks_repeat_under_a_seed_and_never_lengthen() -> None:
-    """Equal kicks give equal tours, others do not; no tour is longer than the local optimum."""
-    distance = tsp_from_array(np.random.default_rng(3).random((60, 2))).distances
-    near = local_moves.nearest_nodes(distance)
-    start, _ = local_moves.shorten_tour(distance, near, range(60))
-    found = [
-        local_moves.kick_and_shorten_tour(distance, near, start, 300, np.array([seed], np.uint64))[
-            0
-        ]
-        for seed in (1, 1, 2)
-    ]
-    lengths = [distance[tour, np.roll(tour, -1)].sum() for tour in [start, *found]]
-    assert found[0] == found[1] != found[2]
-    assert all(sorted(tour) == list(range(60)) for tour in found)
-    assert max(lengths[1:]) < lengths[0]
-    assert local_moves.kick_and_shorten_tour(
-        distance[:7, :7], near[:7], range(7), 10, np.array([1], np.uint64)
-    ) == (
-        list(range(7)),
-        0,
-    )
 
 
 @pytest.mark.parametrize("name", ["pyvrp", "ruin"])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rhumbline import improvers
-from rhumbline.kernels.numba.local_search import launch as local_moves
+from rhumbline.kernels.numba.tour_search.launch import TourSearch
 from rhumbline.local_search import route_ruin_recreate, schedule_tabu, threads, tour_ils
 from rhumbline.local_search.schedule_population import EliteSchedule
 from rhumbline.problems.cvrp import Routes
@@ -280,29 +280,25 @@ def test_kicks_on_each_thread(
 ) -> None:
     """Each worker tries a plan, each group for a tenth of the time; then all kick the best."""
     search = tour_ils.IteratedLocalSearch(CITIES, 2, Event(), lambda _: None, workers)
-    kicked, seen = search.kick_tour, list[tuple[list[list[int]], float]]()
+    kicked, seen = search.kick_tour, list[tuple[list[Tour], float, float]]()
     monkeypatch.setattr(tour_ils.time, "monotonic", lambda: 100.0)
 
-    def kick_tours(tours: list[list[int]], end: float) -> None:
-        seen.append((list(tours), end))
+    def kick_tours(tours: list[Tour], end: float, temperature_share: float) -> None:
+        seen.append((list(tours), end, temperature_share))
         for tour, noise in zip(tours, search.random_states, strict=True):
-            kicked(tour, noise, 0.0)  # reported, not kicked
+            kicked(tour, noise, 0.0, temperature_share)  # reported, not kicked
 
     monkeypatch.setattr(search, "kick_tours", kick_tours)
     plans = random_tours(3)
     search.run(plans, 50.0)
-    assert [len(tours) for tours, _ in seen] == groups
-    assert [end for _, end in seen] == pytest.approx(
+    assert [len(tours) for tours, _, _ in seen] == groups
+    assert [end for _, end, _ in seen] == pytest.approx(
         [*(100 + 5 * (k + 1) for k in range(len(groups) - 1)), 150]
     )
-    optima = [
-        local_moves.shorten_tour(search.distance, search.near, plan.order)[0] for plan in plans
-    ]
-    tried = [tour for tours, _ in seen[:-1] for tour in tours]
-    assert tried == [
-        optima[k % 3] for k in range(len(tried))
-    ]  # some again, so that no worker is idle
-    assert seen[-1][0] == [min(optima, key=lambda order: Tour(tuple(order)).cost(CITIES))] * workers
+    assert [share > 0 for _, _, share in seen] == [False] * (len(groups) - 1) + [True]
+    tried = [tour for tours, _, _ in seen[:-1] for tour in tours]
+    assert tried == [plans[k % 3] for k in range(len(tried))]  # some again: no worker is idle
+    assert seen[-1][0] == [min(plans, key=lambda plan: plan.cost(CITIES))] * workers
 
 
 def test_kicks_at_once() -> None:
@@ -320,10 +316,10 @@ def test_kicks_at_once() -> None:
     )
     kicked = search.kick_tour
 
-    def watched(order: list[int], random: np.ndarray, end: float) -> None:
-        states.add(int(random[0]))
+    def watched(tour: Tour, random_state: np.ndarray, end: float, temperature_share: float) -> None:
+        states.add(int(random_state[0]))
         meet()
-        kicked(order, random, end)
+        kicked(tour, random_state, end, temperature_share)
 
     search.kick_tour = watched
     search.run(random_tours(3), 0.3)
@@ -335,19 +331,19 @@ def test_kicks_at_once() -> None:
 
 
 def test_kicks_end_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the first better tour the event is checked once more, and nothing follows."""
-    stopped, calls, kicked = Event(), list[int](), local_moves.kick_and_shorten_tour
-    search = tour_ils.IteratedLocalSearch(
-        CITIES, 0, stopped, lambda _: stopped.set() if calls else None
-    )
+    """Once the event is set, the kernel call that runs is the last, and its tour is reported."""
+    stopped, calls, reported = Event(), list[int](), list[Tour]()
+    search = tour_ils.IteratedLocalSearch(CITIES, 0, stopped, reported.append)
+    run = TourSearch.run
 
-    def counted(*arguments: Any) -> tuple[list[int], int]:
+    def counted(one: TourSearch, most: int, temperature: float = 0.0) -> float:
         calls.append(1)
-        assert len(calls) < 5
-        order, _ = kicked(*arguments)
-        return order[::-1], 1  # as good as better
+        if len(calls) == 3:
+            stopped.set()
+        return run(one, most, temperature)
 
-    monkeypatch.setattr(local_moves, "kick_and_shorten_tour", counted)
-    monkeypatch.setattr(Tour, "cost", lambda tour, instance: -len(calls))
-    search.run(random_tours(2), 600.0)
-    assert len(calls) == 2
+    monkeypatch.setattr(TourSearch, "run", counted)
+    plans = random_tours(1)
+    search.run(plans, 600.0)
+    assert len(calls) == 3
+    assert reported[-1].cost(CITIES) < plans[0].cost(CITIES)

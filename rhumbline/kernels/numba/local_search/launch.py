@@ -25,14 +25,14 @@ class MoveTuning:
     neighbours: int = 16  # nodes that a move may join a node to
     # Of the largest distance: an apparent gain below it is rounding.
     relative_tolerance: float = 1e-10
-    min_kicked_cities: int = 8  # smaller tours are not kicked
 
 
 TUNING = MoveTuning()
 
 KERNELS = {  # module, function and the name of its signature
     "tour moves": ("local_search.tour_moves", "improve_tour", "SIGNATURE"),
-    "tour kicks": ("local_search.tour_moves", "kick_tour", "KICK_SIGNATURE"),
+    "near cities": ("tour_search.near", "find_near", "SIGNATURE"),
+    "tour search": ("tour_search.exchanges", "search_tour", "SIGNATURE"),
     "route moves": ("local_search.route_moves", "improve_routes", "SIGNATURE"),
     "route search": ("route_search.kernel", "search_routes", "SIGNATURE"),
     "schedule moves": ("local_search.schedule_moves", "improve_shop", "SIGNATURE"),
@@ -125,44 +125,6 @@ def shorten_tour(
         if not moves or made >= most:
             break
     return tour.tolist(), made
-
-
-def kick_and_shorten_tour(
-    distance: np.ndarray, near: np.ndarray, order: Sequence[int], kicks: int, random: np.ndarray
-) -> tuple[list[int], int]:
-    """Improve a locally optimal tour by random kicks, each followed by local search.
-
-    `random` is the state of the generator, a uint64 above 0. Returns a tour that is never longer,
-    and the number of kicks that shortened it.
-    """
-    size = len(order)
-    if size < TUNING.min_kicked_cities:
-        return list(order), 0
-    tour = np.asarray(order, dtype=np.int32)
-    place = np.empty(size, np.int32)
-    place[tour] = np.arange(size, dtype=np.int32)
-    segment = np.empty(8, np.int32)
-    queue = np.zeros(size, np.int32)
-    waiting = np.zeros(size, np.bool_)
-    queue_state = np.zeros(2, np.int64)
-    best = tour.copy()
-    scratch = np.empty(size, np.int32)
-    better = load_kernel("tour kicks")(
-        distance,
-        near,
-        tour,
-        place,
-        segment,
-        queue,
-        waiting,
-        queue_state,
-        improvement_tolerance(distance),
-        best,
-        scratch,
-        random,
-        kicks,
-    )
-    return best.tolist(), better
 
 
 def shorten_routes(

@@ -12,8 +12,6 @@ import numpy as np
 from numba import njit, types
 
 MAX_SEGMENT = 3  # cities that Or-opt moves together
-MAX_KICK_SEGMENT = 50  # cities in a segment that a kick moves
-UNLIMITED = 2**62
 
 njit_function = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
@@ -176,18 +174,6 @@ def improve_tour(distance, near, order, place, segment, queue, waiting, state, t
     return moves
 
 
-njit_improve_tour = njit_function(improve_tour)
-
-
-@njit_function
-def tour_length(distance, order):
-    """Return the length of a tour."""
-    total = distance[order[-1], order[0]]
-    for k in range(len(order) - 1):
-        total += distance[order[k], order[k + 1]]
-    return total
-
-
 @njit_function
 def draw(random, count):
     """Return a random integer below `count`, which is 2^32 at most.
@@ -202,47 +188,8 @@ def draw(random, count):
     return np.int64(((x >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32))  # faster than a division
 
 
-@njit_function
-def kick(order, place, scratch, queue, waiting, state, random):
-    """Swap two neighbouring segments of the tour (a double bridge), and wake the six cities at their ends."""
-    size = len(order)
-    longest = min(MAX_KICK_SEGMENT, size // 3)
-    start, a, b = draw(random, size), 1 + draw(random, longest), 1 + draw(random, longest)
-    for k in range(a + b):
-        scratch[k] = order[wrap(start + k, size)]
-    for k in range(a + b):
-        set_city(order, place, wrap(start + k, size), scratch[(k + a) % (a + b)])
-    wake_edge(order, queue, waiting, state, wrap(start - 1, size))
-    wake_edge(order, queue, waiting, state, wrap(start + b - 1, size))
-    wake_edge(order, queue, waiting, state, wrap(start + a + b - 1, size))
-
-
-def kick_tour(distance, near, order, place, segment, queue, waiting, state, tolerance, best, scratch, random, kicks):
-    """Run iterated local search: kick a local optimum, improve it, keep it unless it is longer; `kicks` times.
-
-    `order` and `best` are the same tour before and after. Returns the number of kicks that made it shorter.
-    """
-    shortest, better = tour_length(distance, best), 0
-    for _ in range(kicks):
-        kick(order, place, scratch, queue, waiting, state, random)
-        njit_improve_tour(distance, near, order, place, segment, queue, waiting, state, tolerance, UNLIMITED)
-        length = tour_length(distance, order)
-        better += length < shortest - tolerance
-        if length <= shortest:
-            shortest = length
-            best[:] = order
-        else:
-            for k in range(len(best)):
-                set_city(order, place, k, best[k])
-    return better
-
-
 INTS = types.int32[::1]
 SIGNATURE = types.int64(
     types.float64[:, ::1], types.int32[:, ::1], INTS, INTS, INTS, INTS, types.boolean[::1], types.int64[::1],
     types.float64, types.int64,
-)  # fmt: skip
-KICK_SIGNATURE = types.int64(
-    types.float64[:, ::1], types.int32[:, ::1], INTS, INTS, INTS, INTS, types.boolean[::1], types.int64[::1],
-    types.float64, INTS, INTS, types.uint64[::1], types.int64,
 )  # fmt: skip

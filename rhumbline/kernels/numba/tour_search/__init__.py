@@ -1,0 +1,1 @@
+"""Iterated local search on tours, compiled by numba."""
