@@ -45,6 +45,7 @@ class Measured:
     """A run of the command."""
 
     seconds: float
+    cpu_seconds: float
     peak_bytes: int  # of the largest of its processes
     lines: int
 
@@ -69,7 +70,8 @@ def run_command(data: Path, results: Path, *words: object) -> Measured:
     places = sorted(json.loads(line)["place"] for line in results.open())
     if places != list(range(len(places))):
         raise SystemExit(f"{results}: a result is missing or there twice")
-    return Measured(seconds, 1024 * usage.ru_maxrss, len(places))
+    cpu_seconds = usage.ru_utime + usage.ru_stime
+    return Measured(seconds, cpu_seconds, 1024 * usage.ru_maxrss, len(places))
 
 
 def measure_workers(given: argparse.Namespace, folder: Path) -> bool:
@@ -138,7 +140,8 @@ def measure_stream(given: argparse.Namespace, folder: Path) -> bool:
     measured = run_command(data, folder / "out.jsonl", *words, *more)
     rate = measured.lines / measured.seconds
     size = measured.peak_bytes / 2**30
-    print(f"{measured.lines:,} instances  {measured.seconds:.0f} s  {rate:,.0f}/s  {size:.2f} GiB")
+    times = f"{measured.seconds:.0f} s, {measured.cpu_seconds:.0f} s of CPU"
+    print(f"{measured.lines:,} instances  {times}  {rate:,.0f}/s  {size:.2f} GiB")
     return measured.lines == given.instances and measured.peak_bytes < MAX_BYTES
 
 
