@@ -6,8 +6,8 @@
 
 `workers` and `stream` run `rhumb solve --results`, as users do, and check that every instance has
 one result. `workers` takes turns, so that the load of the machine meets both alike. Starting the
-processes is part of its time, 5 s, so that there has to be work for minutes. `stream` solves tiny instances with an untrained tiny policy, so
-that what is measured is everything around the search.
+processes is part of its time, 5 s, so that there has to be work for minutes. `stream` solves tiny
+instances with an untrained tiny policy, so that what is measured is everything around the search.
 """
 
 import argparse
