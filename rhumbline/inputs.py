@@ -64,11 +64,14 @@ def instances_from(
     if capacity is not None:
         check_capacity(capacity)
     instances = convert_source(tensors_to_arrays(source), capacity)
+    return [with_limits(instance, vehicles, capacity) for instance in instances]
+
+
+def with_limits(instance: Any, vehicles: int | None, capacity: int | float | None) -> Any:
+    """Return the instance with the fleet that a user gave, if any."""
     if capacity is not None:
-        instances = [with_capacity(instance, capacity) for instance in instances]
-    if vehicles is None:
-        return instances
-    return [with_fleet(instance, vehicles) for instance in instances]
+        instance = with_capacity(instance, capacity)
+    return instance if vehicles is None else with_fleet(instance, vehicles)
 
 
 def stream_instances(
@@ -85,8 +88,10 @@ def stream_instances(
         if file.suffix.lower() != DATASET_SUFFIX:
             yield from instances_from(file, vehicles, capacity)
             continue
+        if capacity is not None:
+            check_capacity(capacity)
         for instance in stream_many(file):
-            yield from instances_from(instance, vehicles, capacity)
+            yield with_limits(instance, vehicles, capacity)
 
 
 def tensors_to_arrays(source: Any) -> Any:

@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
@@ -91,7 +91,8 @@ class ProcessBackend:
         process = PROCESSES.Process(
             target=solve_until_closed, args=(theirs, self.solve, setting), daemon=True
         )
-        process.start()
+        with blocked_interrupts():
+            process.start()
         theirs.close()
         return LocalWorker(process, ours, [])
 
@@ -159,6 +160,19 @@ class ProcessBackend:
             worker.connection.close()
 
 
+@contextlib.contextmanager
+def blocked_interrupts() -> Generator[None]:
+    """Hold back SIGINT in a block; processes that start in it never hear of it.
+
+    Ctrl-C in a terminal reaches all processes. The driver answers it, and ends the workers.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def visible_gpus() -> Sequence[str]:
     """Return the GPUs that this process may use, in the words of CUDA_VISIBLE_DEVICES."""
     import torch
@@ -176,7 +190,6 @@ def solve_until_closed(connection: Connection, solve: SolveChunk, setting: Worke
 
     After an unexpected error the process ends: nothing is known of its state, as that of a GPU.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which ends us
     threading.Thread(target=exit_with_parent, daemon=True).start()
     if setting.gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = setting.gpu

@@ -94,6 +94,7 @@ def solve_many(
         after=AfterSearch(top, polish, then),
     )
     resolve_strategy(strategy)
+    request = settle_device(request, workers)
     stream = stream_of(instances)
     chunks = cut_into_chunks(stream, chunk_length(chunk, request.device), augment)
     return single_results(chunks, request, WorkerOptions(workers, threads))
@@ -154,9 +155,18 @@ def single_instances(sources: Iterable[Any]) -> Iterator[Any]:
         yield found[0]
 
 
+def settle_device(request: SolveRequest, workers: Workers) -> SolveRequest:
+    """Return the request with the device of a cluster, which does not depend on this machine."""
+    if workers == "ray" and request.device == "auto":
+        return replace(request, device="cpu")
+    return request
+
+
 def chunk_length(chunk: int | None, device: str) -> int:
-    """Return the most instances of a chunk."""
-    return default_length(find_device(device).type) if chunk is None else chunk
+    """Return the most instances of a chunk. A GPU that is missing here may be in a cluster."""
+    if chunk is not None:
+        return chunk
+    return default_length(find_device(device).type if device == "auto" else device)
 
 
 def make_backend(request: SolveRequest, options: WorkerOptions) -> Backend:

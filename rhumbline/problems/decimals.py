@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from math import lcm
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -57,6 +57,10 @@ def exact(number: object) -> Fraction:
 
 def scale_loads(name: str, demands: Sequence[Any] | np.ndarray, capacity: Any) -> Loads:
     """Return finite demands of the customers and a capacity as whole numbers, scaled if need be."""
+    if are_whole(demands) and isinstance(capacity, int | np.integer):
+        return Loads(
+            tuple(demands.tolist()), int(capacity)
+        )  # fractions would take 20 times as long
     numbers = [*demands, capacity]
     factor = common_factor(numbers)
     if factor is None:
@@ -73,6 +77,11 @@ def scale_loads(name: str, demands: Sequence[Any] | np.ndarray, capacity: Any) -
 def number_text(number: Any) -> str:
     """Return a number for a message, shortened if it has hundreds of digits."""
     return shorten(number if isinstance(number, int) else str(number))
+
+
+def are_whole(demands: Sequence[Any] | np.ndarray) -> TypeGuard[np.ndarray]:
+    """Return whether demands are an array of integers."""
+    return isinstance(demands, np.ndarray) and demands.dtype.kind in "iu"
 
 
 def refuse_loads(name: str, numbers: Sequence[Any]) -> NoReturn:

@@ -327,6 +327,27 @@ def test_a_killed_driver_loses_nothing_and_repeats_nothing(
 
 
 @pytest.mark.slow
+def test_control_c_reaches_the_driver_alone(
+    start: Run, command: tuple[object, ...], tmp_path: Path
+) -> None:
+    """A terminal sends it to all processes, at any time; no worker dies of it with a traceback."""
+    out = tmp_path / "out.jsonl"
+    process = start(*command, "--results", out, "--workers", 2, start_new_session=True)
+    while len(children_of(process)) < 3:  # the workers begin to import torch
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, notes = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in notes
+    assert "the same command goes on from there" in notes
+
+
+def children_of(process: subprocess.Popen[str]) -> list[str]:
+    """Return the processes that a process has started: its workers and their tracker."""
+    return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+
+
+@pytest.mark.slow
 def test_workers_end_with_a_killed_driver(
     start: Run, command: tuple[object, ...], tmp_path: Path
 ) -> None:
@@ -334,7 +355,7 @@ def test_workers_end_with_a_killed_driver(
     out = tmp_path / "out.jsonl"
     process = start(*command, "--results", out, "--workers", 2)
     wait_for_lines(out, 8, process)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    children = children_of(process)
     assert len(children) >= 2
     process.kill()
     process.wait()

@@ -17,7 +17,12 @@ from rhumbline.distributed.chunk_work import ChunkResult, HowSolved
 from rhumbline.distributed.continuation import PendingInstance, RemainingChunks
 from rhumbline.distributed.fingerprints import options_hash
 from rhumbline.distributed.results_file import ResultsFile
-from rhumbline.distributed.run import WorkerOptions, chunk_length, solve_with_workers
+from rhumbline.distributed.run import (
+    WorkerOptions,
+    chunk_length,
+    settle_device,
+    solve_with_workers,
+)
 from rhumbline.distributed.shards import WHOLE, Shard
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.pipeline import SolveRequest
@@ -147,6 +152,7 @@ def run_many(
     verbosity: Verbosity,
 ) -> int:
     """Solve the instances of all paths, and put out each result as soon as it is there."""
+    request = settle_device(request, options.workers.workers)
     stream = InstanceStream(paths, file_options)
     if stream.skipped_note:
         verbosity.note(stream.skipped_note)
