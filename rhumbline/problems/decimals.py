@@ -58,9 +58,8 @@ def exact(number: object) -> Fraction:
 def scale_loads(name: str, demands: Sequence[Any] | np.ndarray, capacity: Any) -> Loads:
     """Return finite demands of the customers and a capacity as whole numbers, scaled if need be."""
     if are_whole(demands) and isinstance(capacity, int | np.integer):
-        return Loads(
-            tuple(demands.tolist()), int(capacity)
-        )  # fractions would take 20 times as long
+        # The way over fractions takes 20 times as long.
+        return Loads(tuple(demands.tolist()), int(capacity))
     numbers = [*demands, capacity]
     factor = common_factor(numbers)
     if factor is None:

@@ -205,7 +205,10 @@ def costs_of_latents(task: Task, step: Step) -> Float[Tensor, "B K"] | None:
     latents: Any = step.latents
     if latents is None or cost.ndim != 3 or cost.shape[1] != latents.shape[1]:
         return None
-    return cost.amin(2) * task.original_batch.scale[:, None]
+    scale = task.original_batch.scale
+    if len(cost) != len(scale):  # the strategy looks at each copy of an instance by itself
+        scale = task.batch.scale
+    return cost.amin(2) * scale[:, None]
 
 
 def start_clock(task: Task, budget: Budget) -> float:

@@ -93,6 +93,18 @@ def trace_of(
     ]
 
 
+@pytest.mark.parametrize("augment", [1, 8])
+def test_costs_of_latents_are_those_of_the_step(policy, make_instances, augment) -> None:
+    """They are in the units of the instances, whose coordinates go up to 1,000."""
+    instances = make_instances(2, 8, scale=1000.0)
+    task = make_task(TSP(), policy, instances, augment=augment)
+    steps = list(stream(CMAES(), task, Budget(64 * augment)))
+    whole_steps = [step for step in steps if step.latent_costs is not None]
+    assert len(whole_steps) > 1
+    for step in whole_steps:
+        assert step.latent_costs.amin(1).tolist() == pytest.approx(step.latest.tolist())
+
+
 def one_latent_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reduce a piece to one latent, or one prefix."""
     small = replace(

@@ -23,6 +23,7 @@ PATHS = (
     *("/", "/health", "/metrics", "/v1/jobs", "/v1/jobs/x", "/v1/jobs/x/plan", "/openapi.json"),
     *("/page/../app.py", "/page/%2e%2e/%2e%2e/store.py", "//", "/v1/jobs/%00", "/v1/jobs?limit=x"),
 )
+ANSWER_SECONDS = 60.0  # the first question about a latent starts a process, which may take a while
 SLOW_CLIENTS = 30
 SLOW_SECONDS = 25.0  # after which the server must have given them up
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "NONSENSE")
@@ -38,7 +39,7 @@ def run(seconds: float, seed: int) -> CampaignResult:
         slow_clients = [open_slowly(service) for _ in range(SLOW_CLIENTS)]
         ends = time.monotonic() + seconds
         while time.monotonic() < ends and len(faults) < 20:
-            act = rng.choice((send_body, send_body, send_body, send_path, drop_connection))
+            act = rng.choices(ACTS, ACT_WEIGHTS)[0]
             tried += 1
             try:
                 status = act(rng, service)
@@ -62,7 +63,7 @@ def run(seconds: float, seed: int) -> CampaignResult:
 
 def open_slowly(service: ServiceProcess) -> socket.socket:
     """Begin a request that never ends."""
-    client = socket.create_connection(("127.0.0.1", service.port), timeout=10)
+    client = socket.create_connection(("127.0.0.1", service.port), timeout=ANSWER_SECONDS)
     client.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: ")
     return client
 
@@ -133,8 +134,8 @@ def send_path(rng: random.Random, service: ServiceProcess) -> int:
 def ask(
     service: ServiceProcess, method: str, path: str, body: bytes | None, headers: dict[str, str]
 ) -> int:
-    """Return the status of an answer, which must come within ten seconds."""
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
+    """Return the status of an answer, which must come in time."""
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=ANSWER_SECONDS)
     try:
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
@@ -144,13 +145,53 @@ def ask(
         connection.close()
 
 
+def use_job(rng: random.Random, service: ServiceProcess) -> int:
+    """Send a good job, and ask for something odd about it."""
+    path = f"/v1/jobs/{send_good_job(service)}"
+    act = rng.randrange(4)
+    if act == 0:
+        return leave_events(rng, service, path)
+    if act == 1:
+        body = json.dumps({rng.choice(("number", "latent")): damaged_value(rng, depth=2)})
+        kind = {"Content-Type": "application/json"}
+        return ask(service, "POST", f"{path}/decode", body.encode(), kind)
+    if act == 2:
+        return ask(service, "DELETE", path, None, {})
+    part = rng.choice(("plan", "layout", "latents", "picture?format=exe", "landscape?extent=9"))
+    return ask(service, "GET", f"{path}/{part}", None, {})
+
+
+def send_good_job(service: ServiceProcess) -> str:
+    """Send a job that can be solved; return its id."""
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=ANSWER_SECONDS)
+    try:
+        body = json.dumps(VALID | {"latents": True})
+        connection.request("POST", "/v1/jobs", body, {"Content-Type": "application/json"})
+        return json.load(connection.getresponse()).get("id", "none")  # the queue may be full
+    finally:
+        connection.close()
+
+
+def leave_events(rng: random.Random, service: ServiceProcess, path: str) -> int:
+    """Follow a job and go away before it ends; return 0."""
+    with socket.create_connection(
+        ("127.0.0.1", service.port), timeout=ANSWER_SECONDS
+    ) as connection:
+        head = f"GET {path}/events HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n\r\n"
+        connection.sendall(head.encode())
+        connection.recv(rng.choice((1, 200)))
+    return 0
+
+
 def drop_connection(rng: random.Random, service: ServiceProcess) -> int:
     """Send a part of a request and go away; return 0."""
     body = json.dumps(VALID).encode()
     head = f"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
     head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     request = head.encode() + body
-    with socket.create_connection(("127.0.0.1", service.port), timeout=10) as connection:
+    with socket.create_connection(
+        ("127.0.0.1", service.port), timeout=ANSWER_SECONDS
+    ) as connection:
         connection.sendall(request[: rng.randrange(len(request))])
         if rng.random() < 0.1:
             time.sleep(0.05)
@@ -159,8 +200,12 @@ def drop_connection(rng: random.Random, service: ServiceProcess) -> int:
 
 def metric(service: ServiceProcess, name: str) -> float:
     """Return a figure of the server."""
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=ANSWER_SECONDS)
     connection.request("GET", "/metrics")
     lines = connection.getresponse().read().decode().splitlines()
     connection.close()
     return float(next(line.split()[1] for line in lines if line.startswith(f"{name} ")))
+
+
+ACTS = (send_body, send_path, drop_connection, use_job)
+ACT_WEIGHTS = (6, 2, 2, 1)

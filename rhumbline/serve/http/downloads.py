@@ -1,5 +1,6 @@
 """Plans and pictures of jobs as files, and what a page needs to draw them itself."""
 
+import gc
 import re
 import tempfile
 from pathlib import Path
@@ -55,6 +56,8 @@ def picture_file(job: Job, settings: ServiceSettings, kind: str) -> Response:
         path = Path(folder) / f"plan.{kind}"
         save_plan(path, instance, plan)
         data = path.read_bytes()
+    # Figures hold themselves in cycles: without this a server grows by 1.5 MB with each PNG.
+    gc.collect()
     return Response(data, headers=attachment(job, f".{kind}"), media_type=PICTURES[kind])
 
 

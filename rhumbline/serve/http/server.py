@@ -1,5 +1,6 @@
 """The HTTP server: sockets, limits on connections, and an orderly end."""
 
+import gc
 import ipaddress
 import socket
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ def run_server(settings: ServiceSettings, address: Address, tokens: Tokens | Non
         timeout_graceful_shutdown=END_SECONDS,
         lifespan="on",
     )
+    gc.freeze()  # what is loaded by now stays; later collections need not look at it
     uvicorn.Server(config).run(sockets=[listener])
 
 
