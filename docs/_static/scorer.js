@@ -1,12 +1,12 @@
-// The order of search results: guides before references, and these before notes on internals.
+// Titles decide the order of search results; among equals, guides come before references, and these
+// before notes on internals.
 const weights = [
-  [/^start\//, 14],
-  [/^guide\//, 12],
-  [/^(polish|jobshop|own)$/, 8],
-  [/^extend\//, 4],
-  [/^internals\/|^kernels$|^architecture$/, 0],
+  [/^guide\/solve$/, 9],
+  [/^(start|guide|notebooks)\//, 4],
+  [/^(polish|jobshop|own)$/, 4],
+  [/^reference\//, 1],
   [/^results\//, -2],
-  [/^changelog$|^contributing$/, -12],
+  [/^(changelog|contributing|index)$/, -8],
 ];
 
 var Scorer = {

@@ -44,7 +44,7 @@ def describe_recipe_keys() -> str:
     }
     parts: list[str] = []
     for title, record in tables.items():
-        parts.append(f"## {title}")
+        parts.append(f"### {title}")
         parts.append(inspect.cleandoc(record.__doc__ or ""))
         parts.append(settings_table(record))
     return "\n\n".join(parts)
