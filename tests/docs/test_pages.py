@@ -9,6 +9,7 @@ import pytest
 from doc_pages import PAGES, ROOT, Block, name_of, read_blocks, rhumb_commands
 from typer.main import get_command
 
+import rhumbline
 from rhumbline.cli.app import app
 from rhumbline.cli.commands.compare import make_parser
 from rhumbline.cli.commands.train import train_parser
@@ -158,3 +159,12 @@ def test_links_to_other_files_become_paths() -> None:
     text = "[notes](../../research/README.md), [log](../../CHANGELOG.md#x), [m](../kernels.md)"
     expected = "notes (`research/README.md`), [log](../changelog.md#x), [m](../kernels.md)"
     assert rewrite_links(text, folder, folder) == expected
+
+
+def test_the_citation_has_the_version() -> None:
+    """CITATION.cff names the version of the package, and the page on citing its paper."""
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {rhumbline.__version__}\n" in citation
+    title = re.search(r"  title: (.+)\n", citation)
+    assert title is not None
+    assert title[1] in (ROOT / "docs" / "citing.md").read_text(encoding="utf-8")
