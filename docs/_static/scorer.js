@@ -14,9 +14,9 @@ var Scorer = {
     const found = weights.find(([pattern]) => pattern.test(docname));
     return score + (found ? found[1] : 0);
   },
-  objNameMatch: 11,
-  objPartialMatch: 4,
-  objPrio: { 0: 8, 1: 3, 2: -5 },
+  objNameMatch: 4,
+  objPartialMatch: 2,
+  objPrio: { 0: 3, 1: 1, 2: -5 },
   objPrioDefault: 0,
   title: 15,
   partialTitle: 7,

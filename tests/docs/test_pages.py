@@ -13,12 +13,14 @@ import rhumbline
 from rhumbline.cli.app import app
 from rhumbline.cli.commands.compare import make_parser
 from rhumbline.cli.commands.train import train_parser
+from rhumbline.search.strategies import STRATEGIES
 from rhumbline.training.config import TrainConfig
 from tools.docs import GENERATED, PARTS, expand
 from tools.docs.commands import all_commands
 from tools.docs.fields import read_settings
 from tools.docs.interface import unlisted_names
 from tools.docs.links import rewrite_links
+from tools.docs.strategies import shared_comments
 
 EXECUTED = "<!-- executed -->"  # such pages run while the site is built
 # Pages whose Python runs in other tests, or cannot run here.
@@ -144,6 +146,14 @@ def test_settings_have_their_comments() -> None:
     assert settings["accumulate"].default == "1"
     assert settings["graph"].comment.startswith("On one GPU: record a step and replay it.")
     assert settings["engine"].type == "Literal['auto', 'torch', 'fused']"
+
+
+def test_settings_of_strategies_have_a_meaning() -> None:
+    """A comment of their own, or that of the same setting elsewhere."""
+    classes = [STRATEGIES[name] for name in STRATEGIES.table]
+    comments = shared_comments(classes)
+    names = {setting.name for strategy in classes for setting in read_settings(strategy)}
+    assert names == comments.keys()
 
 
 def test_parts_are_put_in_place() -> None:

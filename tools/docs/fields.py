@@ -3,8 +3,8 @@
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from tools.docs.markdown import as_code, make_table, mark_options
@@ -88,10 +88,15 @@ def comment_behind(row: str) -> Iterator[str]:
         yield comment.strip()
 
 
-def settings_table(record: type[Any]) -> str:
-    """Return the table of all settings, or a sentence if there are none."""
+def settings_table(record: type[Any], comments: Mapping[str, str] | None = None) -> str:
+    """Return the table of all settings, or a sentence if there are none.
+
+    `comments` are for settings that have none of their own.
+    """
     settings = read_settings(record)
     if not settings:
         return "It has no settings."
-    rows = [setting.row() for setting in settings]
+    known = comments or {}
+    explained = [replace(one, comment=one.comment or known.get(one.name, "")) for one in settings]
+    rows = [setting.row() for setting in explained]
     return make_table(("setting", "type", "default", "meaning"), rows)

@@ -1,9 +1,10 @@
 """The reference of search strategies and of domains, from their dataclasses."""
 
 import inspect
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tools.docs.fields import settings_table
+from tools.docs.fields import read_settings, settings_table
 from tools.docs.markdown import mark_options
 
 # Requirements of `Needs` in words.
@@ -22,10 +23,22 @@ def describe_strategies() -> str:
     """Return a section for each strategy of this package."""
     from rhumbline.search.strategies import STRATEGIES
 
-    return "\n\n".join(describe_strategy(name, STRATEGIES[name]) for name in STRATEGIES.table)
+    strategies = {name: STRATEGIES[name] for name in STRATEGIES.table}
+    comments = shared_comments(strategies.values())
+    return "\n\n".join(describe_strategy(*item, comments) for item in strategies.items())
 
 
-def describe_strategy(name: str, strategy: type[Any]) -> str:
+def shared_comments(strategies: Iterable[type[Any]]) -> dict[str, str]:
+    """Return the first comment that a strategy has for each setting."""
+    comments: dict[str, str] = {}
+    for strategy in strategies:
+        for setting in read_settings(strategy):
+            if setting.comment:
+                comments.setdefault(setting.name, setting.comment)
+    return comments
+
+
+def describe_strategy(name: str, strategy: type[Any], comments: Mapping[str, str]) -> str:
     """Return the section of a strategy: its docstring, needs and settings."""
     parts = [
         f"## {name}",
@@ -35,7 +48,7 @@ def describe_strategy(name: str, strategy: type[Any]) -> str:
     needs = [text for need, text in NEEDS.items() if getattr(strategy.needs, need, False)]
     if needs:
         parts.append(f"Needs {', and '.join(needs)}.")
-    parts.append(settings_table(strategy))
+    parts.append(settings_table(strategy, comments))
     return "\n\n".join(parts)
 
 

@@ -41,8 +41,8 @@ class CMAESEAS(Strategy[CMAESEASState]):
     sigma: float = 1.0
     temperature: float | None = None  # of the search; the adaptation samples at 1
     passes: int = 8
-    rate: float | None = None
-    imitation: float | None = None
+    rate: float | None = None  # of Adam; None: by problem
+    imitation: float | None = None  # weight of imitating the incumbent; None: by problem
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.share <= 1.0 or self.kept < 1:

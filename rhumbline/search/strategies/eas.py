@@ -84,8 +84,8 @@ class ActiveSearch(Strategy[Adaptation]):
     """Settings that both variants share. None takes the default of the problem's domain."""
 
     passes: int = 8  # attempts on an instance between two updates, over all its copies
-    rate: float | None = None
-    imitation: float | None = None
+    rate: float | None = None  # of Adam; None: by problem
+    imitation: float | None = None  # weight of imitating the incumbent; None: by problem
 
     def __post_init__(self) -> None:
         is_rate = self.rate is None or self.rate >= 0
