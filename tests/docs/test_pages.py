@@ -1,5 +1,6 @@
 """The pages of the site: commands parse, options exist, Python runs, generated parts are whole."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ import matplotlib as mpl
 import pytest
 from doc_pages import PAGES, ROOT, Block, name_of, read_blocks, rhumb_commands
 from typer.main import get_command
+from typer.testing import CliRunner
 
 import rhumbline
 from rhumbline.cli.app import app
@@ -121,6 +123,29 @@ def test_generated_parts_are_known() -> None:
     """Pages ask for parts that there are, and every part is on a page."""
     asked = {name for page in PAGES for name in GENERATED.findall(page.read_text(encoding="utf-8"))}
     assert asked == set(PARTS)
+
+
+def test_keys_of_results_are_documented(tmp_path: Path) -> None:
+    """Every key of a JSON result stands in the first column of the page's tables."""
+    page = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
+    columns = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    documented = {key for column in columns for key in re.findall(r"`(\w+)`", column)}
+    path = tmp_path / "four.csv"
+    path.write_text("# capacity: 2\nx,y,demand\n0,0,0\n0,1,1\n1,1,1\n1,0,1\n")
+    options = [
+        "--attempts",
+        "2",
+        "--top",
+        "2",
+        "--polish",
+        "--json",
+        "--quiet",
+        "--engine",
+        "torch",
+    ]
+    result = CliRunner().invoke(app, ["solve", str(path), *options])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout).keys() <= documented
 
 
 def test_public_names_have_a_section() -> None:
