@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test slow campaign check golden format bench gpu-check outside
+.PHONY: setup demo test slow campaign check golden format bench gpu-check outside docs
 
 setup: $(READY)
 
@@ -60,3 +60,13 @@ outside: $(READY)
 	$(BIN)/rhumb train examples/outside_problem/op.toml --set updates=3 --device cpu --out out/outside
 	$(BIN)/rhumb solve examples/outside_problem/island30.op --policy out/outside/policy.safetensors --attempts 32 --device cpu
 	$(BIN)/python -m pip uninstall --quiet --yes rhumbline-orienteering
+
+# The documentation as a site: build/site/index.html. It needs no network once it is installed.
+DOCS_READY := $(VENV)/.ready-docs
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $(DOCS_READY)
+
+docs: $(DOCS_READY)
+	$(BIN)/python -m sphinx -n -W --keep-going --fresh-env --quiet --builder html docs build/site

@@ -1,12 +1,12 @@
-"""Make the tables of gaps in README.md, docs/search.md and research/notebooks/gaps.md.
+"""Make the tables of gaps in README.md, docs/results/strategies.md and research/notebooks/gaps.md.
 
     python tools/gap_tables.py [RESULTS.jsonl ...]
 
 Rows come from the ledger research/notebooks/gaps.jsonl, a dated record of means, and from result
 files of `rhumb bench compare` on test sets, which are reduced to the same means. Of each set and
 method the newest row counts. The README has a few sets: the published search, the search of `rhumb
-solve`, and the paper's figures; docs/search.md has all strategies at equal attempts and at equal
-seconds. A row of other weights than those that are shipped today is marked.
+solve`, and the paper's figures; docs/results/strategies.md has all strategies at equal attempts and
+at equal seconds. A row of other weights than those that are shipped today is marked.
 """
 
 import argparse
@@ -30,7 +30,7 @@ LEDGER = ROOT / "research" / "notebooks" / "gaps.jsonl"
 PAGES = {
     "readme": ROOT / "README.md",
     "all": ROOT / "research" / "notebooks" / "gaps.md",
-    "search": ROOT / "docs" / "search.md",
+    "search": ROOT / "docs" / "results" / "strategies.md",
 }
 METHODS = {
     "greedy": "greedy, all starts",

@@ -222,7 +222,7 @@ def unmet_need(needs: Needs, policy: Policy[Any, Any, Any], domain: Domain) -> s
     if needs.population and not is_population:
         why = "this policy is not a population of decoders"
         shipped = "tsp100-poppy is one for tours (--policy)"
-        return f"{why}; {shipped}, and docs/search.md says how one is trained"
+        return f"{why}; {shipped}, and docs/results/strategies.md says how one is trained"
     if needs.latent_space and is_population:
         return "this policy is a population, without a latent space; use --search population"
     if needs.latent_space and not policy.space.size:

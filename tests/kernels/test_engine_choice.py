@@ -1,5 +1,6 @@
 """The choice of an engine: the first that serves, an outside one, and once per task."""
 
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -84,6 +85,22 @@ def test_engines_by_their_own_names() -> None:
         choose_engine("triton", ask("tsp", CPU, 10))
     with pytest.raises(InputError, match=r"engine 'trition' is not known \(did you mean 'triton'"):
         choose_engine("trition", ask("tsp", CPU, 10))
+
+
+@dataclass(frozen=True)
+class OtherArchitecture:
+    """The sizes of a network that is not ours."""
+
+    layers: int = 2
+
+
+@pytest.mark.parametrize("device", [CPU, CUDA])
+def test_networks_of_another_kind_run_in_torch(device: torch.device) -> None:
+    """Kernels read the tables of attention networks; a policy of an outside package has others."""
+    question = ask("tsp", device, 20, OtherArchitecture())
+    assert choose_engine("auto", question).name == "torch"
+    with pytest.raises(MissingExtra, match="no fused kernel for tsp"):
+        choose_engine("fused", question)
 
 
 def test_job_shops_are_not_scored_by_kernels() -> None:

@@ -8,6 +8,7 @@ import torch
 
 from rhumbline.decoding.request import RolloutRequest, Rollouts
 from rhumbline.policies import Policy
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.attention.memory import Memory
 from rhumbline.policies.population import PopulationMemory
 from rhumbline.problems import Problem
@@ -42,8 +43,9 @@ class Ask:
 
     @property
     def is_routing(self) -> bool:
-        """Whether kernels for tours or routes serve these rules."""
-        return self.kernel in ("tours", "routes")
+        """Whether kernels for tours or routes serve these rules, and networks of this kind."""
+        is_attention = self.architecture is None or isinstance(self.architecture, Architecture)
+        return is_attention and self.kernel in ("tours", "routes")
 
     @property
     def graph_use(self) -> GraphUse | None:

@@ -58,8 +58,8 @@ class CMAES(Strategy[CMAESState]):
 
     needs: ClassVar[Needs] = Needs(latent_space=True)
 
-    components: int = 3
-    population: int = 16
+    components: int = 3  # independent distributions, which begin at different centroids
+    population: int = 16  # latents of a generation
     sigma: float = 1.0  # half the width of the latent box: the first generations look beyond it
     temperature: float | None = None  # of the sampling; None: `default_temperature`
     parallel: bool = False  # a generation of all components at every step: larger batches

@@ -40,9 +40,9 @@ class CMAESEAS(Strategy[CMAESEASState]):
     population: int = 16
     sigma: float = 1.0
     temperature: float | None = None  # of the search; the adaptation samples at 1
-    passes: int | None = None
-    rate: float | None = None
-    imitation: float | None = None
+    passes: int | None = None  # attempts between two updates; None: 8, or 32 of single rollouts
+    rate: float | None = None  # of Adam; None: by problem
+    imitation: float | None = None  # weight of imitating the incumbent; None: by problem
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.share <= 1.0 or self.kept < 1:

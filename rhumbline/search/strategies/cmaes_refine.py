@@ -143,7 +143,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
     # The number of best plans that are kept and learnt from. This setting and those that follow are
     # the ones of `CMAESElite`.
     elite: int = 8
-    rate: float | None = None
+    rate: float | None = None  # of Adam; None: slower for larger budgets
     components: int = 3
     population: int = 16
     sigma: float = 1.0

@@ -98,8 +98,8 @@ class ActiveSearch(Strategy[Adaptation]):
     # Attempts on an instance between two updates, over all its copies. None: 8, or 32 where an
     # attempt is a single rollout.
     passes: int | None = None
-    rate: float | None = None
-    imitation: float | None = None
+    rate: float | None = None  # of Adam; None: by problem
+    imitation: float | None = None  # weight of imitating the incumbent; None: by problem
 
     def __post_init__(self) -> None:
         is_rate = self.rate is None or self.rate >= 0

@@ -45,7 +45,7 @@ class Sampling(Strategy[NoState]):
     """Random solutions of one policy, at the centre of the latent space."""
 
     population: int | None = None  # latents of a step; None: `default_step_size`
-    temperature: float = 1.0
+    temperature: float = 1.0  # of the sampling
 
     def __post_init__(self) -> None:
         population = 1 if self.population is None else self.population
@@ -96,7 +96,7 @@ class Fixed(Strategy[Float[Tensor, "B K Z"]]):
 
     needs: ClassVar[Needs] = Needs(latent_space=True)
 
-    latents: int = 16
+    latents: int = 16  # drawn once for each instance
     temperature: float | None = None  # of the sampling; None: `default_temperature`
 
     def __post_init__(self) -> None:

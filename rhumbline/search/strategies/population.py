@@ -30,8 +30,8 @@ class Population(Strategy[PopulationState]):
 
     needs: ClassVar[Needs] = Needs(population=True)
 
-    pairs: bool = False
-    temperature: float = 1.0
+    pairs: bool = False  # only the best pairs of member and start continue after the first pass
+    temperature: float = 1.0  # of the sampling
 
     def __post_init__(self) -> None:
         check_settings(1, self.temperature)

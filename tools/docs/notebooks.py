@@ -1,0 +1,58 @@
+"""Pages whose Python blocks run while the site is built, with their output below each block.
+
+A page says `<!-- executed -->` in a line of its own. Its blocks share one namespace. What a block
+prints is shown, and a figure that is the value of its last line becomes a picture. An error in a
+block ends the build.
+"""
+
+import ast
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+MARK = "<!-- executed -->"
+BLOCK = re.compile(r"```python\n(.*?)```\n", re.DOTALL)
+
+
+def execute_page(text: str, name: str, folder: Path) -> str:
+    """Return a page with the output of its blocks; pictures are written to a folder."""
+    namespace: dict[str, Any] = {"__name__": name}
+    parts: list[str] = []
+    end = 0
+    for number, match in enumerate(BLOCK.finditer(text), 1):
+        parts.append(text[end : match.end()])
+        printed, value = run_block(match[1], namespace, f"{name}, block {number}")
+        picture = folder / f"{Path(name).name}-{number}.png"
+        parts += show_output(printed, value, picture)
+        end = match.end()
+    return "".join([*parts, text[end:]])
+
+
+def run_block(code: str, namespace: dict[str, Any], name: str) -> tuple[str, Any]:
+    """Run a block; return what it prints, and the value of its last line if it is an expression."""
+    tree = ast.parse(code, name)
+    last = tree.body[-1]
+    value = None
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        if isinstance(last, ast.Expr):
+            tree.body.pop()
+        exec(compile(tree, name, "exec"), namespace)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), name, "eval"), namespace)
+    return printed.getvalue(), value
+
+
+def show_output(printed: str, value: Any, picture: Path) -> Iterator[str]:
+    """Yield the Markdown for the output of a block."""
+    if printed.strip():
+        yield f"\n```text\n{printed.rstrip()}\n```\n"
+    if hasattr(value, "savefig"):
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        value.savefig(picture, dpi=110)
+        yield f"\n![The figure of the block above](/{picture.parent.name}/{picture.name})\n"
+    elif value is not None:
+        yield f"\n```text\n{value!r}\n```\n"
