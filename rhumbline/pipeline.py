@@ -217,9 +217,11 @@ def make_runs(
     strategy = resolve_strategy(request.strategy, request.settings)
     device = find_device(request.device)
     began = time.monotonic()
-    small = [instance for instance in instances if not is_large(instance)]
+    small = [instance for instance in instances if not exceeds_policies(instance)]
     with SHARED_CORES.share(request.budget.seconds is not None):
-        encoded = [i for i in instances if not is_large(i) or has_searched_regions(i, request)]
+        encoded = [
+            i for i in instances if not exceeds_policies(i) or has_searched_regions(i, request)
+        ]
         policies = load_policies(encoded, request.policy)
     seconds = request.reading_seconds + time.monotonic() - began
     started = [instances[place] for place, plan in enumerate(request.warm_start) if plan]
@@ -233,7 +235,7 @@ def make_runs(
         if strategy is None:
             first_strategy_accepting(request.settings, possible_defaults(loaded.policy))
     for group in groups:
-        if is_large(group.instances[0]):
+        if exceeds_policies(group.instances[0]):
             check_large(group, request)
     tasks = make_tasks(
         small,
@@ -249,7 +251,7 @@ def make_runs(
     return count_preparation(runs, seconds)
 
 
-def is_large(instance: Any) -> bool:
+def exceeds_policies(instance: Any) -> bool:
     """Return whether an instance is too large for policies."""
     return is_beyond_policies(instance, DOMAINS.get(instance.problem))
 
@@ -282,7 +284,7 @@ def runs_in_order(
 ) -> Iterator[GroupRun]:
     """Yield the runs of all groups; those of large instances are made here."""
     for group in groups:
-        if is_large(group.instances[0]):
+        if exceeds_policies(group.instances[0]):
             yield make_large_run(group, request, policies)
         else:  # its places are among the small instances
             yield replace(next(runs), places=group.places)

@@ -16,11 +16,11 @@ from threading import Event
 
 import numpy as np
 import torch
+from rhumbline.kernels.numba.local_search.route_ruin_recreate import BEST
 
 import rhumbline
 from rhumbline import improvers
 from rhumbline.bench.compare.sets import draw_varied
-from rhumbline.kernels.numba.local_search.route_ruin_recreate import BEST
 from rhumbline.local_search.route_ruin_recreate import TUNING, Annealing
 
 

@@ -21,7 +21,7 @@ class HowSolved:
 
     search: str
     policy: str
-    engine: str
+    engine: str | None  # None: no policy was needed
     after: AfterSearch
 
 

@@ -29,6 +29,7 @@ from rhumbline.pipeline import (
 from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategy import PlainStrategy, check_strategy_needs
+from rhumbline.search.task import Task
 
 Workers = int | str | None
 
@@ -142,7 +143,8 @@ def check_chunk(chunk: Chunk, request: SolveRequest, options: WorkerOptions) -> 
         return
     runs = make_runs(instances, group_instances(instances, request.augment), request)
     for run in runs:
-        check_strategy_needs(run.strategy, run.task)
+        if run.strategy is not None and isinstance(run.task, Task):
+            check_strategy_needs(run.strategy, run.task)
 
 
 def single_instances(sources: Iterable[Any]) -> Iterator[Any]:
