@@ -170,7 +170,7 @@ def make_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[
             state = step.state
             latents = step.latents
             latest = step.rollouts.cost.flatten(1).amin(1)
-            latent_costs = costs_of_latents(latents, step.rollouts.cost)
+            latent_costs = costs_of_latents(step)
         except Spent:
             state = None
             strategy.finish(task, last_state)
@@ -192,16 +192,17 @@ def make_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[
             raise InputError(f"the strategy made {empty_steps} steps {trouble}")
 
 
-def costs_of_latents(
-    latents: Float[Tensor, "B K Z"] | None, cost: Float[Tensor, "B *"]
-) -> Float[Tensor, "B K"] | None:
-    """Return the cheapest cost under each latent of a step; None if rollouts are not by latent.
-
-    Steps of other packages may leave the latents out.
-    """
-    if latents is None or cost.ndim != 3 or cost.shape[1] != latents.shape[1]:
+def costs_of_latents(step: Step) -> Float[Tensor, "B K"] | None:
+    """Return the cheapest cost under each latent of a step; None if rollouts are not by latent."""
+    cost = step.rollouts.cost
+    if cost.ndim != 3 or cost.shape[1] != count_latents(step.latents):
         return None
     return cost.amin(2)
+
+
+def count_latents(latents: Float[Tensor, "B K Z"] | None) -> int:
+    """Return the latents of a step; those of other packages may leave them out."""
+    return 0 if latents is None else latents.shape[1]
 
 
 def start_clock(task: Task, budget: Budget) -> float:
