@@ -72,7 +72,10 @@ def scale_loads(name: str, demands: Sequence[Any] | np.ndarray, capacity: Any) -
 
 def number_text(number: Any) -> str:
     """Return a number for a message, shortened if it has hundreds of digits."""
-    return shorten(number if isinstance(number, int) else str(number))
+    if isinstance(number, int):
+        return shorten(number)
+    text = str(number)
+    return shorten(text)
 
 
 def refuse_loads(name: str, numbers: Sequence[Any]) -> NoReturn:
