@@ -80,7 +80,7 @@ def test_improvements_are_heard_by_those_who_want_them(policy) -> None:
     for wants in (False, True):
         recorder = Recorder(wants_improvements=wants)
         list(solve_groups(instances, request_for(policy), recorder))
-        assert ("improved construction" in recorder.heard) is wants
+        assert ("improved search" in recorder.heard) is wants
 
 
 def test_a_strategy_that_ends_by_itself_is_noted(policy) -> None:

@@ -4,22 +4,19 @@
 them.
 """
 
-import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib.util import find_spec
 
 from rhumbline.cli.process import (
-    INTERRUPTED,
     exit_on_error,
     flush_stdout,
     guard_streams,
     install_signal_handlers,
     print_note,
 )
-from rhumbline.cli.signals import leave_at_once
+from rhumbline.cli.signals import end_quickly
 from rhumbline.errors import MissingExtra
 
 
@@ -34,15 +31,6 @@ def main() -> None:
             sys.exit(command())
         finally:
             flush_stdout()
-
-
-def end_quickly(words: Sequence[str]) -> AbstractContextManager[None]:
-    """Return a context in which an orderly end of Python is left out where it does harm."""
-    if words[:1] == ["solve"]:
-        return leave_at_once(INTERRUPTED)
-    if words[:1] == ["train"] and os.environ.get("WORLD_SIZE", "1") != "1":
-        return leave_at_once(0, INTERRUPTED)
-    return nullcontext()
 
 
 def find_command(words: Sequence[str]) -> Callable[[], int | None]:

@@ -3,12 +3,12 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType, TracebackType
 from typing import Any
 
-from rhumbline.cli.process import SIGNALS, flush_stdout, raise_interrupt
+from rhumbline.cli.process import INTERRUPTED, SIGNALS, flush_stdout, raise_interrupt
 from rhumbline.kernels.numba.rollout import precompile
 
 Handler = Callable[[int, FrameType | None], Any]
@@ -90,3 +90,12 @@ def leave_at_once(*codes: int) -> Generator[None, None, None]:
             precompile.stop_compiling()
             os._exit(code)
         raise
+
+
+def end_quickly(words: Sequence[str]) -> AbstractContextManager[None]:
+    """Return a context in which an orderly end of Python is left out where it does harm."""
+    if words[:1] == ["solve"]:
+        return leave_at_once(INTERRUPTED)
+    if words[:1] == ["train"] and os.environ.get("WORLD_SIZE", "1") != "1":
+        return leave_at_once(0, INTERRUPTED)
+    return nullcontext()

@@ -75,7 +75,10 @@ def scale_loads(name: str, demands: Sequence[Any] | np.ndarray, capacity: Any) -
 
 def number_text(number: Any) -> str:
     """Return a number for a message, shortened if it has hundreds of digits."""
-    return shorten(number if isinstance(number, int) else str(number))
+    if isinstance(number, int):
+        return shorten(number)
+    text = str(number)
+    return shorten(text)
 
 
 def are_whole(demands: Sequence[Any] | np.ndarray) -> TypeGuard[np.ndarray]:
@@ -86,9 +89,10 @@ def are_whole(demands: Sequence[Any] | np.ndarray) -> TypeGuard[np.ndarray]:
 def refuse_loads(name: str, numbers: Sequence[Any]) -> NoReturn:
     """Raise at loads whose decimals have no common factor within the limit."""
     unscalable = [number for number in numbers if common_factor([number]) is None]
-    example = unscalable[0] if unscalable else numbers[0]
-    found = f"{name}: demands and capacity such as {number_text(example)} have too many decimals"
-    raise InputError(f"{found} to be counted exactly; round them, for example to 3 decimals")
+    example = number_text(unscalable[0] if unscalable else numbers[0])
+    found = f"{name}: demands and capacity such as {example} have too many decimals"
+    remedy = "round them, for example to 3 decimals"
+    raise InputError(f"{found} to be counted exactly; {remedy}")
 
 
 def format_load(load: int, factor: int) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rhumbline import pipeline
-from rhumbline.cli import end_quickly, signals, solve_run
-from rhumbline.cli.signals import SignalGate, leave_at_once
+from rhumbline.cli import signals, solve_run
+from rhumbline.cli.signals import SignalGate, end_quickly, leave_at_once
 from rhumbline.kernels.background import run_in_background
 
 Run = Callable[..., Any]
