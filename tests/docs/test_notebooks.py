@@ -1,0 +1,46 @@
+"""Pages that run while the site is built."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from tools.docs.notebooks import execute_page
+
+PAGE = """# Title
+
+```python
+x = 2
+print("two:", x)
+```
+
+Text.
+
+```python
+x + 1
+```
+
+```python
+from matplotlib.figure import Figure
+
+Figure(figsize=(1, 1))
+```
+
+End.
+"""
+
+
+def test_blocks_share_a_namespace_and_show_their_output(tmp_path: Path) -> None:
+    """What a block prints and the value of its last line stand below it; a figure is a picture."""
+    text = execute_page(PAGE, "guide/example", tmp_path / "pictures")
+    assert "```\n\n```text\ntwo: 2\n```\n\nText.\n" in text
+    assert "x + 1\n```\n\n```text\n3\n```\n" in text
+    assert "(/pictures/example-3.png)\n\nEnd.\n" in text
+    assert (tmp_path / "pictures" / "example-3.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_error_ends_the_build(tmp_path: Path) -> None:
+    """A page whose code no longer works is not shown."""
+    with pytest.raises(ZeroDivisionError):
+        execute_page("```python\n1 / 0\n```\n", "page", tmp_path)
