@@ -25,7 +25,6 @@ from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
 from rhumbline.registry import suggest_known
-from rhumbline.search.after_search import TUNING as AFTER_SEARCH
 from rhumbline.search.after_search import (
     AfterSearch,
     Improvement,
@@ -257,7 +256,15 @@ def exceeds_policies(instance: Any) -> bool:
 
 
 def has_searched_regions(instance: Any, request: SolveRequest) -> bool:
-    """Return whether a policy solves regions of a large instance."""
+    """Return whether a policy solves regions of a large instance: if there is no local search.
+
+    Together they are no better than local search alone (docs/polish.md).
+    """
+    then = request.after.then
+    if then == "auto":
+        then = improvers.available_improver(instance.problem)
+    if then:
+        return False
     is_timed = request.budget.seconds is not None or request.total_seconds is not None
     return is_timed and DOMAINS[instance.problem].regions is not None
 
@@ -310,11 +317,10 @@ def make_large_run(
 def settle_without_policy(group: Group, request: SolveRequest) -> AfterSearch:
     """Return what follows the constructions of a group.
 
-    Local search has all the time, or what the search by regions leaves.
+    Local search has all the time; without it, the search by regions.
     """
     first = group.instances[0]
-    share = AFTER_SEARCH.region_share if has_searched_regions(first, request) else 0.0
-    after = replace(request.after, search_share=share)
+    after = replace(request.after, search_share=0.0)
     return after.settled(first.problem, request.budget, len(group.instances))
 
 

@@ -58,19 +58,21 @@ def exact(number: object) -> Fraction:
 def scale_loads(name: str, demands: Sequence[Any] | np.ndarray, capacity: Any) -> Loads:
     """Return finite demands of the customers and a capacity as whole numbers, scaled if need be."""
     if are_whole(demands) and isinstance(capacity, int | np.integer):
-        # The way over fractions takes 20 times as long.
-        return Loads(tuple(demands.tolist()), int(capacity))
+        whole = demands.tolist()  # the way over fractions takes 20 times as long
+        return Loads(tuple(whole), int(capacity))
     numbers = [*demands, capacity]
     factor = common_factor(numbers)
     if factor is None:
         refuse_loads(name, numbers)
-    *scaled, limit = [int(exact(number) * factor) for number in numbers]
-    if factor > 1 and limit > LIMITS.max_capacity:
+    scaled = [int(exact(number) * factor) for number in numbers]
+    loads = Loads(tuple(scaled[:-1]), scaled[-1], factor)
+    if factor > 1 and loads.capacity > LIMITS.max_capacity:
         found = f"{name}: loads with these decimals are counted in units of 1/{factor}"
-        most = f"{number_text(capacity)} is then more than {LIMITS.max_capacity:,} of them"
+        shown = number_text(capacity)
+        most = f"{shown} is then more than {LIMITS.max_capacity:,} of them"
         remedy = "round the demands or use a larger unit"
         raise InputError(f"{found}, and the capacity {most}; {remedy}")
-    return Loads(tuple(scaled), limit, factor)
+    return loads
 
 
 def number_text(number: Any) -> str:

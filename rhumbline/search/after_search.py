@@ -57,8 +57,6 @@ class AfterSearchTuning:
     min_solver_seconds: float = 0.05
     # The same where positions in the plane reproduce the distances badly.
     far_search_share: float = 0.05
-    # The same where the policy solves regions of large plans (docs/polish.md).
-    region_share: float = 0.4
     # Above this stress the policy cannot help. Up to 0.11 (TSPLIB's matrices, roads, 20 % of noise)
     # 64 attempts end at gaps of 0 to 3 %, from 0.2 to 0.6 at 8 to 70 %, from 0.8 at 1,000 % and up.
     max_plane_stress: float = 0.2

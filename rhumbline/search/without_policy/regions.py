@@ -1,7 +1,7 @@
 """Large-neighbourhood search: the policy solves regions of a plan that is too large for it.
 
 A region is an instance of a size that the policy knows. Its plan replaces the routes that are there
-if it costs less. Local search alone needs several times as long for the same plan (docs/polish.md).
+if it costs less (measured in docs/polish.md).
 """
 
 import time
