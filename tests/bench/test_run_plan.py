@@ -20,6 +20,7 @@ from rhumbline.bench.suite import read_suite
 from rhumbline.checkpoint import find_checkpoint
 from rhumbline.cli.commands.compare import make_parser
 from rhumbline.search.strategies import build_strategy
+from rhumbline.training.config import read_recipe
 
 ROOT = Path(__file__).parents[2]
 NODE = ROOT / "tools" / "run_plan.py"
@@ -225,10 +226,25 @@ def check_compare(words: tuple[str, ...]) -> None:
     for place in given.sets:
         problem = parse_set_name(place)[0] if given.validation else TEST_SETS[place][0]
         for policy in given.policy:
+            if policy.startswith("$OUT/"):  # an earlier line trains it
+                continue
             assert find_checkpoint(policy, problem).is_file()
     for text in given.search:
         name, *settings = text.split("+")
         build_strategy(name, settings)
+
+
+def check_training(words: tuple[str, ...]) -> None:
+    """The recipe and its changes are read."""
+    read_recipe(ROOT / words[4], option(words, "--set"))
+
+
+def check_command(words: tuple[str, ...]) -> None:
+    """Check a line of `rhumb train` or of `rhumb bench compare`."""
+    if words[3] == "train":
+        check_training(words)
+    else:
+        check_compare(words)
 
 
 def check_suite(words: tuple[str, ...]) -> None:
@@ -240,7 +256,7 @@ def check_suite(words: tuple[str, ...]) -> None:
 
 
 CHECKS: dict[str, Callable[[Any], None]] = {
-    "-m": check_compare,
+    "-m": check_command,
     "tools/run_suite.py": check_suite,
 }
 

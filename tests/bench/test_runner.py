@@ -146,7 +146,7 @@ def test_a_solver_continues_a_search(write: Write, tmp_path: Path) -> None:
     for r in results:
         assert "cmaes, then auto, policy " in r.solver
         assert r.trace[-1][2] == pytest.approx(r.cost, abs=1e-5)
-        assert r.seconds > 0.15  # of 0.2 that two instances share
+        assert r.seconds > 0.09  # half of 0.2 that two share; tiny tours are then solved at once
 
 
 def test_a_search_starts_from_plans(write: Write, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def never(*_: object, **__: object) -> None:
         (["x.tsp", "--seconds", "nan"], "nan is not a number of seconds above 0"),
         (
             ["x.tsp", "--search", "tabu"],
-            "'tabu' is not known; known: cmaes, sampling, greedy, uniform",
+            "'tabu' is not known; known: cmaes, cmaes-published, sampling, greedy",
         ),
         (["x.tsp", "--device", "tpu"], "'tpu' is not known"),
         (["x.tsp", "--set", "sigma"], "'sigma' is not FIELD=VALUE"),
@@ -123,8 +123,8 @@ def test_settings_of_a_population(
     [
         ("cmaes-refine", "there are no neighbourhoods in plans of jssp"),
         (
-            "eas-emb",
-            "active search compares the starts of an instance, and jssp has none",
+            "eas-lay",
+            "adds a layer that the policy for jssp has no place for",
         ),
     ],
 )

@@ -36,6 +36,7 @@ RUN_ELSEWHERE = {
 # Options of other programs that pages name.
 OTHER_PROGRAMS = {
     "--no-deps --wheel-dir",  # pip
+    "--array",  # Slurm
     "--nproc-per-node --nnodes --max-restarts --rdzv-id --rdzv-backend --rdzv-endpoint",  # torchrun
 }
 

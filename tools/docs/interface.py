@@ -7,7 +7,7 @@ import rhumbline
 
 # Sections, each with its public names in the order of the page.
 SECTIONS = {
-    "Solving": ("solve", "Solution", "Improvement"),
+    "Solving": ("solve", "solve_many", "Solution", "Improvement"),
     "Files": ("read", "write_plan"),
     "Instances": (
         "TSPInstance",
@@ -17,6 +17,7 @@ SECTIONS = {
     "A search, step by step": ("prepare", "stream", "Budget", "Progress"),
     "Strategies": (
         "CMAES",
+        "CMAESPublished",
         "CMAESElite",
         "CMAESRefine",
         "CMAESEAS",

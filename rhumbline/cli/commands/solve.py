@@ -157,8 +157,9 @@ Then = Annotated[
     str,
     typer.Option(
         metavar="SOLVER",
-        help="auto (our own local search, if each instance gets enough time), none, ils, lkh, "
-        "pyvrp, ruin, tabu or cpsat: what follows the search, with half of the --seconds or more.",
+        help="What continues after the search, for half of the --seconds or more: auto (our own "
+        "local search, if each instance gets enough time), none, ils, lkh, pyvrp, ruin, tabu or "
+        "cpsat.",
     ),
 ]
 Top = Annotated[

@@ -1,7 +1,7 @@
 """The tabu search for schedules alone, from one dispatching rule: moves per second, and gaps.
 
-    python benchmarks/micro/tabu.py instances/jsplib --seconds 10
-    python benchmarks/micro/tabu.py instances/jsplib/ta11.txt instances/jsplib/swv03.txt --seconds 5
+    python benchmarks/tabu.py instances/jsplib --seconds 10
+    python benchmarks/tabu.py instances/jsplib/ta11.txt instances/jsplib/swv03.txt --seconds 5
 
 Seconds are processor time of one thread, so other processes on the machine do not matter much. A
 search ends early at the best known makespan.
