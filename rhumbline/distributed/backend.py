@@ -1,4 +1,4 @@
-"""Where chunks are solved: a backend takes some at a time and says what became of them.
+"""Where chunks are solved: a backend takes some at a time and returns their outcomes.
 
 `schedule.solve_chunks` decides what runs next and what is tried again; backends only run it.
 """
@@ -19,12 +19,12 @@ class Lost:
     """A chunk whose worker has died, or has met an unexpected error."""
 
     reason: str
-    has_node_died: bool = False  # the machine is lost, so that the chunk is not to blame
+    has_node_died: bool = False  # the machine is lost, so the chunk is not the cause
 
 
 @dataclass(frozen=True)
 class ChunkOutcome:
-    """A chunk and what became of it."""
+    """A chunk and its result, or the reason why it has none."""
 
     chunk: Chunk
     result: ChunkResult | Lost
@@ -39,7 +39,7 @@ class Backend(Protocol):
         ...
 
     def submit(self, chunk: Chunk) -> None:
-        """Begin with a chunk; returns at once."""
+        """Begin with a chunk, and return at once."""
         ...
 
     def wait(self) -> list[ChunkOutcome]:

@@ -27,17 +27,17 @@ class HowSolved:
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """What became of a chunk: a solution or the reason of a failure for each place."""
+    """The result of a chunk: a solution or the reason of a failure for each place."""
 
     chunk_number: int
     solutions: dict[int, Any]  # a `Solution` each; a suite has lists of its results
     failures: dict[int, str]
-    seconds: float = 0.0  # that the worker took, with everything
+    seconds: float = 0.0  # that the worker took in all
     how: "HowSolved | None" = None  # None if no instance was solved
 
 
 def solve_chunk(chunk: Chunk, request: SolveRequest) -> ChunkResult:
-    """Solve the instances of a chunk together; if they are refused together, each alone."""
+    """Solve the instances of a chunk together; if that is refused, solve each alone."""
     start = time.monotonic()
     try:
         result = solve_together(chunk, request)
@@ -82,12 +82,12 @@ def policy_of(instances: list[Any], request: SolveRequest) -> LoadedPolicy:
 
 
 def without_instance(solution: Solution) -> Solution:
-    """Return a solution that is quick to send: the receiver has the instance."""
+    """Return a solution without its instance, which the receiver has: it is quick to send."""
     return replace(solution, instance=None, trace=())
 
 
 def with_instances(result: ChunkResult, chunk: Chunk) -> ChunkResult:
-    """Return a result whose solutions know their instances again."""
+    """Return a result whose solutions have their instances again."""
     instance_at = dict(zip(chunk.places, chunk.instances, strict=True))
     solutions = {
         place: replace(solution, instance=instance_at[place])

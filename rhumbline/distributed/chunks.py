@@ -13,7 +13,8 @@ from rhumbline.pipeline import max_group_length, split_evenly
 class ChunkTuning:
     """How instances are collected."""
 
-    # Instances that are held at once while they are sorted by size, or chunks if these are long.
+    # Instances that are held at once while they are sorted by size; `window_chunks` chunks if that
+    # is more.
     window: int = 4_096
     window_chunks: int = 4
     cpu_length: int = 64  # instances of a chunk; on a CPU larger ones are no faster
@@ -46,14 +47,14 @@ class Chunk:
 
 
 def default_length(device: str) -> int:
-    """Return the largest length of a chunk for a type of device."""
+    """Return the default for the most instances of a chunk, by type of device."""
     return TUNING.cuda_length if device == "cuda" else TUNING.cpu_length
 
 
 def cut_into_chunks(instances: Iterable[Any], length: int, copies: int = 1) -> Iterator[Chunk]:
     """Yield chunks of at most `length` instances of one problem and shape.
 
-    The cut depends on the order of the instances and nothing else. Instances of the same shape are
+    The chunks depend only on the order of the instances. Instances of the same shape are
     collected within a window, so that a folder of mixed files has few small chunks.
     """
     if length < 1:
@@ -82,6 +83,6 @@ def cut_into_chunks(instances: Iterable[Any], length: int, copies: int = 1) -> I
 
 
 def make_chunk(number: int, group: list[tuple[int, Any]]) -> Chunk:
-    """Return the chunk of some placed instances."""
+    """Return the chunk of a group of pairs of place and instance."""
     places, instances = zip(*group, strict=True)
     return Chunk(number, places, instances)

@@ -11,7 +11,7 @@ from rhumbline.distributed.shards import WHOLE, Shard
 
 @dataclass(frozen=True)
 class PendingInstance:
-    """What is known of an instance whose result is not there yet."""
+    """What is known of an instance that has no result yet."""
 
     key: str
     name: str
@@ -20,10 +20,10 @@ class PendingInstance:
 
 @dataclass
 class RemainingChunks:
-    """Chunks that are not done, and the key of each instance that is on its way.
+    """Chunks that are not done, and the key of each instance that has been read and is not done.
 
-    A chunk of which an instance is missing is solved as a whole: its plans then are those of a run
-    that was never interrupted.
+    A chunk that lacks a result is solved as a whole, so its plans equal those of an uninterrupted
+    run.
     """
 
     done: set[str]  # keys with a result

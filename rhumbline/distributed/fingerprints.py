@@ -12,17 +12,18 @@ import numpy as np
 from rhumbline.formats.safe_io import read_bytes
 from rhumbline.pipeline import SolveRequest
 
-LENGTH = 16  # hexadecimal digits: a million instances collide with a chance of 1e-7
+# Hexadecimal digits. Among a million instances any two collide with a probability of 3e-8.
+LENGTH = 16
 
 
 class InstanceKeys:
-    """Gives each instance of an input a key: the hash of its content and which one of equals it is.
+    """Gives each instance of an input a key: the hash of its content, numbered if it is repeated.
 
-    The name does not count: a file that was renamed is solved once.
+    The name does not count: a renamed file is not solved again.
     """
 
     def __init__(self) -> None:
-        self.seen: set[int] = set()  # as numbers, which take a third of the memory of texts
+        self.seen: set[int] = set()  # as integers, which take a third of the memory of strings
         self.repeats: Counter[str] = Counter()
 
     def key(self, instance: Any) -> str:
@@ -37,7 +38,7 @@ class InstanceKeys:
 
 
 def content_hash(instance: Any) -> str:
-    """Return a hash of everything that matters to the plans of an instance."""
+    """Return a hash of everything in an instance that its plans depend on."""
     digest = hashlib.sha256(instance.problem.encode())
     for field in fields(instance):
         if field.name not in ("name", "best_known"):

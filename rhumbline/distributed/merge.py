@@ -1,4 +1,4 @@
-"""Joins the results of shards into one file, and says what is missing."""
+"""Joins the results of shards into one file, and reports what is missing."""
 
 import os
 import secrets
@@ -14,7 +14,7 @@ from rhumbline.formats.safe_io import error_reason
 
 @dataclass
 class Merged:
-    """What was joined."""
+    """Counts of what was joined, and what is missing."""
 
     lines: int = 0
     repeated: int = 0  # instances of which a second result was left out
@@ -24,7 +24,7 @@ class Merged:
 
 @dataclass(frozen=True, order=True)
 class LinePosition:
-    """Where a result stands; they are sorted by the place of the instance in the input."""
+    """Where the line of a result is. Positions sort by the place of the instance in the input."""
 
     place: int
     source: int  # the number of the file
@@ -35,8 +35,8 @@ class LinePosition:
 def merge_results(sources: Sequence[Path], target: Path, count: int | None = None) -> Merged:
     """Write the results of all sources, in the order of the input, to a new file.
 
-    The sources must be of the same options. `count` is the number of instances of the input, so
-    that missing ones at its end are seen as well. Only positions of lines are held in memory.
+    The sources must have the same options. `count` is the number of instances of the input, so
+    that missing ones at its end are noticed. Only positions of lines are held in memory.
     """
     if target.exists():
         raise InputError(f"{target}: exists already; choose another name")
@@ -59,7 +59,7 @@ def find_lines(sources: Sequence[Path], merged: Merged) -> Iterable[LinePosition
         for line in read_result_lines(path):
             options = options or line.facts["options"]
             if line.facts["options"] != options:
-                message = "is of other options than the results before it; merge them apart"
+                message = "has other options than the results before it; merge them separately"
                 raise InputError.at(path, line.number, message)
             key = line.facts["instance"]
             if key in seen:
@@ -79,7 +79,7 @@ def place_of(path: Path, line: ResultLine) -> int:
 
 
 def write_merged(sources: Sequence[Path], positions: Sequence[LinePosition], target: Path) -> None:
-    """Copy lines to a new file, which has its name when it is whole."""
+    """Copy lines to a new file, which gets its name only when it is complete."""
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     files: list[BinaryIO] = []
     try:

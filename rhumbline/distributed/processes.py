@@ -1,4 +1,4 @@
-"""Worker processes of this machine: one per GPU, or sharing out the cores."""
+"""Worker processes of this machine: one per GPU, or several that divide the cores."""
 
 import contextlib
 import multiprocessing
@@ -47,7 +47,7 @@ class WorkerPlan:
 
 @dataclass(frozen=True)
 class WorkerSetting:
-    """What one process may use."""
+    """The threads and the GPU that one process may use."""
 
     threads: int
     gpu: str | None
@@ -65,7 +65,7 @@ def plan_workers(count: int | None, device: str, threads: int | None = None) -> 
 
 
 class ProcessBackend:
-    """Some processes of this machine. One that dies is replaced, and its chunks are lost."""
+    """Processes of this machine. One that dies is replaced; the chunk that it worked on is lost."""
 
     def __init__(self, solve: SolveChunk, plan: WorkerPlan):
         self.solve = solve
@@ -81,7 +81,7 @@ class ProcessBackend:
 
     @property
     def capacity(self) -> int:
-        """Two chunks for each worker: it solves one while the other travels."""
+        """Two chunks for each worker: it solves one while the other is sent."""
         return 2 * len(self.workers)
 
     def start(self, number: int) -> LocalWorker:
@@ -100,7 +100,7 @@ class ProcessBackend:
         """Give a chunk to the worker that has the least to do."""
         worker = min(self.workers, key=lambda one: len(one.chunks))
         if not worker.chunks and not worker.process.is_alive():
-            worker = self.replace(worker)  # it died between two chunks, which is no chunk's fault
+            worker = self.replace(worker)  # it died between two chunks
         worker.chunks.append(chunk)
         with contextlib.suppress(OSError):  # a dead worker is found by `wait`
             worker.connection.send(chunk)
@@ -115,7 +115,7 @@ class ProcessBackend:
         return outcomes
 
     def receive(self, worker: LocalWorker) -> list[ChunkOutcome]:
-        """Return what a worker has sent or left behind; nothing if it has only become ready."""
+        """Return the outcome that a worker has sent, or that of its death; none if ready."""
         try:
             message: ChunkResult | Lost | None = worker.connection.recv()
         except (EOFError, OSError):
@@ -132,14 +132,14 @@ class ProcessBackend:
         return [ChunkOutcome(chunk, message)]
 
     def check_start(self, worker: LocalWorker, reason: str) -> None:
-        """Raise if one process after the other dies before it can be given work."""
+        """Raise if several processes in a row die before they are ready for work."""
         self.failed_starts += not worker.is_ready
         if self.failed_starts >= MAX_FAILED_STARTS:
             advice = "a Python script with workers needs `if __name__ == '__main__':`"
             raise RhumbError(f"worker processes die as they start ({reason}); {advice}")
 
     def replace(self, worker: LocalWorker) -> LocalWorker:
-        """Start another process in the place of one, with the chunks that it had."""
+        """Replace a worker process by a new one, which gets its chunks."""
         number = self.workers.index(worker)
         worker.process.kill()
         worker.process.join()
@@ -162,9 +162,9 @@ class ProcessBackend:
 
 @contextlib.contextmanager
 def blocked_interrupts() -> Generator[None]:
-    """Hold back SIGINT in a block; processes that start in it never hear of it.
+    """Block SIGINT; processes that start in the block never receive it.
 
-    Ctrl-C in a terminal reaches all processes. The driver answers it, and ends the workers.
+    Ctrl-C in a terminal reaches all processes. The driver handles it and ends the workers.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -174,7 +174,7 @@ def blocked_interrupts() -> Generator[None]:
 
 
 def visible_gpus() -> Sequence[str]:
-    """Return the GPUs that this process may use, in the words of CUDA_VISIBLE_DEVICES."""
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     import torch
 
     if not torch.cuda.is_available():
@@ -186,9 +186,9 @@ def visible_gpus() -> Sequence[str]:
 
 
 def solve_until_closed(connection: Connection, solve: SolveChunk, setting: WorkerSetting) -> None:
-    """Be a worker: solve chunks until the pipe is closed.
+    """Solve chunks until the pipe is closed; this is what a worker process runs.
 
-    After an unexpected error the process ends: nothing is known of its state, as that of a GPU.
+    After an unexpected error the process ends, because its state (that of a GPU, say) is unknown.
     """
     threading.Thread(target=exit_with_parent, daemon=True).start()
     if setting.gpu is not None:
@@ -212,8 +212,8 @@ def solve_until_closed(connection: Connection, solve: SolveChunk, setting: Worke
 def receive_chunks(connection: Connection, chunks: "SimpleQueue[Chunk | None]") -> None:
     """Take chunks out of the pipe at once, so that the driver never waits for room in it.
 
-    Otherwise a driver that sends a large chunk and a worker that sends a large result would wait
-    for each other for ever.
+    Otherwise a driver that sends a large chunk and a worker that sends a large result would
+    deadlock.
     """
     while True:
         try:
@@ -224,7 +224,7 @@ def receive_chunks(connection: Connection, chunks: "SimpleQueue[Chunk | None]") 
 
 
 def solve_or_describe(chunk: Chunk, solve: SolveChunk) -> ChunkResult | Lost:
-    """Return the result of a chunk, or what was unexpected."""
+    """Return the result of a chunk, or a description of an unexpected error."""
     try:
         return solve(chunk)
     except Exception as error:
@@ -232,7 +232,7 @@ def solve_or_describe(chunk: Chunk, solve: SolveChunk) -> ChunkResult | Lost:
 
 
 def exit_with_parent() -> None:
-    """End this process as soon as its parent has ended, however it ended."""
+    """End this process as soon as its parent has ended, for whatever reason."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,7 +1,7 @@
 """A Ray cluster: chunks as stateless tasks, which Ray retries on other nodes when one dies.
 
-Actors would keep a policy loaded, but hang when their node dies and no core is free. Plain tasks
-find the policy in their worker process, which Ray uses again.
+Actors would keep a policy loaded, but they hang when their node dies and no core is free. Plain
+tasks find the policy in their worker process, which Ray reuses.
 """
 
 import os
@@ -24,8 +24,8 @@ class RayTuning:
 
     # Of a task whose process or node has died. After that the schedule splits the chunk.
     retries: int = 1
-    check_seconds: float = 60.0  # in which each node must run its first task
-    connect_seconds: float = 10.0  # Ray itself waits for minutes
+    check_seconds: float = 60.0  # for the first task of each node
+    connect_seconds: float = 10.0  # Ray's own limit is minutes
 
 
 TUNING = RayTuning()
@@ -40,7 +40,7 @@ class RayResources:
 
     @property
     def kind(self) -> str:
-        """What limits the number of tasks, in Ray's words."""
+        """Ray's name of the resource that limits the number of tasks."""
         return "GPU" if self.on_gpu else "CPU"
 
     def fit(self, node: dict[str, Any]) -> bool:
@@ -53,7 +53,7 @@ class RayResources:
         return "a GPU" if self.on_gpu else f"{self.threads} cores"
 
     def task_options(self) -> dict[str, Any]:
-        """Return the resources in Ray's words."""
+        """Return the resources as options of a Ray task."""
         if self.on_gpu:
             return {"num_gpus": 1}
         return {"num_cpus": self.threads}
@@ -83,7 +83,7 @@ class RayBackend:
 
     @property
     def capacity(self) -> int:
-        """Half as many chunks again as there are workers; it follows the cluster as it grows."""
+        """One and a half chunks for each worker, by the present size of the cluster."""
         amount = self.ray.cluster_resources().get(self.resources.kind, 1)
         workers = int(amount)
         if not self.resources.on_gpu:
@@ -135,7 +135,7 @@ class RayBackend:
         return [self.outcome(reference) for reference in ready]
 
     def outcome(self, reference: Any) -> ChunkOutcome:
-        """Return what became of a task."""
+        """Return the outcome of a task."""
         errors = self.ray.exceptions
         chunk = self.running.pop(reference)
         try:
@@ -148,7 +148,7 @@ class RayBackend:
             return ChunkOutcome(chunk, Lost(last_line(error)))
 
     def close(self) -> None:
-        """Cancel what is under way, and leave the cluster as it was found."""
+        """Cancel running tasks; disconnect if this backend has connected."""
         for reference in self.running:
             self.ray.cancel(reference, force=True)
         if not self.was_running:
@@ -176,7 +176,7 @@ def connect(ray: Any) -> None:
 
 
 def check_reachable(address: str) -> None:
-    """Raise unless something listens at HOST:PORT; Ray would try again for minutes."""
+    """Raise unless something listens at HOST:PORT; Ray itself would retry for minutes."""
     found = re.fullmatch(r"(?:ray://)?([^/:]+):(\d{1,5})", address)
     if not found:
         return

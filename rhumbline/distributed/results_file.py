@@ -1,7 +1,7 @@
-"""Results as lines of JSON in a file that survives everything: `rhumb solve --results`.
+"""Results as lines of JSON in a file that survives crashes: `rhumb solve --results`.
 
-A line is written whole and flushed when its chunk is done. A killed run leaves at most one line cut
-off, which the next run removes. Results of other options are never mixed.
+Lines are written and synced to disk when their chunk is done. A killed run leaves at most one
+incomplete line, which the next run removes. Results of different options are never mixed.
 """
 
 import json
@@ -32,9 +32,9 @@ class ResultsFile:
 
     @classmethod
     def open(cls, path: Path, options: str) -> "ResultsFile":
-        """Open a file to go on with, or begin one; refuse results of other options.
+        """Open a file to continue, or create one; refuse results of other options.
 
-        A second run on the same file is refused as long as the first one runs.
+        A second run on the same file is refused while the first one is running.
         """
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: is no regular file; choose another one")
@@ -53,7 +53,7 @@ class ResultsFile:
         return results
 
     def lock(self) -> None:
-        """Keep other runs out until the file is closed, or this process ends however it ends."""
+        """Keep other runs out until the file is closed or this process ends."""
         try:
             import fcntl  # not on every system
         except ImportError:
@@ -67,7 +67,7 @@ class ResultsFile:
             return
 
     def read(self) -> None:
-        """Take in what is there, and cut off a last line that was not written whole."""
+        """Read the keys of the results, and remove a last line that is incomplete."""
         for line in read_result_lines(self.path):
             if line.facts["options"] != self.options:
                 other = "holds results of other options"
@@ -79,7 +79,7 @@ class ResultsFile:
         self.file.truncate(self.end)
 
     def check_rest(self) -> None:
-        """Refuse to cut off what is no beginning of a result."""
+        """Refuse to remove a last line that does not begin like a result."""
         with self.path.open("rb") as file:
             file.seek(self.end)
             rest = file.read(len(START))

@@ -1,4 +1,4 @@
-"""Solve many instances, wherever: the Python function behind `rhumb solve --workers`."""
+"""Solve many instances in one or more processes: `solve_many` behind `rhumb solve --workers`."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -73,12 +73,12 @@ def solve_many(
     polish: bool = False,
     then: str | None = None,
 ) -> Iterator[ManyResult]:
-    """Yield a result for each instance of an iterable, in the order in which they are found.
+    """Yield a result for each instance of an iterable, in the order in which results are found.
 
-    Each item is anything that `solve` takes as one instance. Nothing is read far ahead, so the
-    iterable may be larger than memory. `workers` is a number of processes on this machine, "auto"
-    for one per GPU or core, "ray" for the cluster of RAY_ADDRESS, or None for this process.
-    `chunk` is the most instances that are solved together, and share the `seconds`.
+    Each item is anything that `solve` takes as one instance. Only a few chunks are read ahead, so
+    the iterable may be larger than memory. `workers` is a number of processes on this machine,
+    "auto" for one per GPU or core, "ray" for the cluster of RAY_ADDRESS, or None for this process.
+    `chunk` limits how many instances are solved together and share the `seconds`.
 
     With `attempts`, equal chunks on the same engine give equal plans, wherever they are solved.
     `threads` are those of each worker. `instances` may also be the path of a file, a folder or a
@@ -125,7 +125,7 @@ def solve_with_workers(
 ) -> Iterator[ChunkResult]:
     """Yield the result of each chunk, in any order.
 
-    What cannot work for the first chunk is refused before any worker starts.
+    Options that cannot work for the first chunk are refused before any worker starts.
     """
     first = next(chunks, None)
     if first is None:
@@ -136,7 +136,7 @@ def solve_with_workers(
 
 
 def check_chunk(chunk: Chunk, request: SolveRequest, options: WorkerOptions) -> None:
-    """Refuse what cannot work for the first instance of a chunk."""
+    """Refuse options that cannot work for the first instance of a chunk."""
     instances = chunk.instances[:1]
     if options.workers == "ray":  # the device and the engine are those of other machines
         load_policies(instances, request.policy)
@@ -158,21 +158,21 @@ def single_instances(sources: Iterable[Any]) -> Iterator[Any]:
 
 
 def settle_device(request: SolveRequest, workers: Workers) -> SolveRequest:
-    """Return the request with the device of a cluster, which does not depend on this machine."""
+    """Return the request; the default device of a cluster is the CPU, whatever is here."""
     if workers == "ray" and request.device == "auto":
         return replace(request, device="cpu")
     return request
 
 
 def chunk_length(chunk: int | None, device: str) -> int:
-    """Return the most instances of a chunk. A GPU that is missing here may be in a cluster."""
+    """Return the most instances of a chunk. The device may be one that only a cluster has."""
     if chunk is not None:
         return chunk
     return default_length(find_device(device).type if device == "auto" else device)
 
 
 def make_backend(request: SolveRequest, options: WorkerOptions) -> Backend:
-    """Return where chunks are solved."""
+    """Return the backend that the options ask for."""
     solve = partial(solve_chunk, request=portable(request))
     if options.workers is None:
         return InlineBackend(solve)
@@ -194,7 +194,7 @@ def check_workers(workers: Workers) -> int | None:
 
 
 def portable(request: SolveRequest) -> SolveRequest:
-    """Return a request that other processes can take: paths become absolute."""
+    """Return the request for other processes, with absolute paths."""
     policy = request.policy
     if isinstance(policy, str) and Path(policy).exists():
         return replace(request, policy=str(Path(policy).resolve()))

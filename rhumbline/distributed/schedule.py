@@ -10,12 +10,12 @@ from rhumbline.distributed.chunks import Chunk
 
 @dataclass(frozen=True)
 class ScheduleTuning:
-    """How chunks are tried again."""
+    """How often chunks are tried again, and in how many pieces."""
 
     max_tries: int = 2  # of a single instance whose worker dies
     # A chunk of 64 with an instance that kills its worker costs three workers.
     pieces: int = 8
-    max_lost_nodes: int = 10  # that a chunk survives; preempted machines are no fault of its own
+    max_lost_nodes: int = 10  # for a chunk; preempted machines do not count as its failures
 
 
 TUNING = ScheduleTuning()
@@ -31,10 +31,10 @@ class Trial:
 
 
 def solve_chunks(chunks: Iterable[Chunk], backend: Backend) -> Iterator[ChunkResult]:
-    """Yield the result of each chunk as soon as it is there, in any order.
+    """Yield the result of each chunk as soon as it is found, in any order.
 
-    A chunk whose worker dies is split, so that in the end a poisonous instance fails alone. The
-    backend is closed at the end, also when the caller stops early.
+    A chunk whose worker dies is split, so in the end an instance that kills workers fails alone.
+    The backend is closed at the end, also when the caller stops early.
     """
     source = iter(chunks)
     again: list[Trial] = []
@@ -69,7 +69,7 @@ def next_trial(source: Iterator[Chunk]) -> Trial | None:
 
 
 def trials_after(trial: Trial, loss: Lost) -> list[Trial]:
-    """Return what to try after a loss; nothing for a single instance that was tried enough."""
+    """Return what to try after a loss; nothing for a single instance with no tries left."""
     chunk = trial.chunk
     if loss.has_node_died and trial.lost_nodes < TUNING.max_lost_nodes:
         return [Trial(chunk, trial.losses, trial.lost_nodes + 1)]
@@ -80,5 +80,5 @@ def trials_after(trial: Trial, loss: Lost) -> list[Trial]:
 
 
 def failed_result(chunk: Chunk, reason: str) -> ChunkResult:
-    """Return the result of a chunk that no worker survives."""
+    """Return the result of a chunk that kills every worker: no solution, and the reason."""
     return ChunkResult(chunk.number, {}, dict.fromkeys(chunk.places, reason))

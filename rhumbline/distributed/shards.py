@@ -1,6 +1,6 @@
-"""Which part of the input is ours, when several independent calls share the work.
+"""Which part of the input this call solves, when several independent calls share the work.
 
-A shard takes every N-th chunk. Slurm and Kubernetes tell each call of a job array its number.
+A shard is every N-th chunk. Slurm and Kubernetes give each task of a job array its number.
 """
 
 import os
@@ -41,7 +41,7 @@ def parse_shard(
 ) -> Shard:
     """Return the shard of `--shard`: `2/8`, or `auto` for the number that a job array gives.
 
-    `count` is `--shards`, which `auto` needs on Kubernetes. Nothing is shared without `--shard`.
+    `count` is `--shards`, which `auto` needs on Kubernetes. Without `--shard` it is everything.
     """
     if text is None:
         if count is not None:
@@ -63,7 +63,7 @@ def parse_shard(
 
 
 def shard_of_job_array(count: int | None, environment: Mapping[str, str]) -> Shard:
-    """Return the shard that Slurm or Kubernetes tells."""
+    """Return the shard that the variables of Slurm or Kubernetes give."""
     if SLURM_INDEX in environment:
         return shard_of_slurm(count, environment)
     if KUBERNETES_INDEX in environment:

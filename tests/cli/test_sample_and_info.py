@@ -37,7 +37,7 @@ def test_samples_are_not_overwritten(rhumb: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     path.write_text("precious")
     done = rhumb("sample", "tsp", "--size", 3, "--count", 1, "--out", path)
-    message = f"error: {path}: is there already; give --force to replace it\n"
+    message = f"error: {path}: exists already; give --force to replace it\n"
     assert (done.exit_code, done.stdout, done.stderr, path.read_text()) == (
         3,
         "",

@@ -74,7 +74,7 @@ def test_another_run_is_not_overwritten(run: Words, recipe: Path, tmp_path: Path
     run(recipe, "--out", "one", "--quiet")
     before = (tmp_path / "one" / "policy.safetensors").read_bytes()
     message = (
-        "error: one: holds a run already; go on with it by --resume one, or choose another --out\n"
+        "error: one: holds a run already; continue it with --resume one, or choose another --out\n"
     )
     assert run(recipe, "--out", "one") == (3, "", message)
     assert (tmp_path / "one" / "policy.safetensors").read_bytes() == before

@@ -39,7 +39,9 @@ Folders = Annotated[
 WarningsOnly = Annotated[bool, flag("--quiet", "Nothing on stderr but warnings and errors.")]
 SolverSeconds = Annotated[
     float | None,
-    typer.Option(min=0.01, help="Of HGS or CP-SAT per instance. [5 or 60]", rich_help_panel=PANEL),
+    typer.Option(
+        min=0.01, help="Seconds of HGS or CP-SAT per instance. [5 or 60]", rich_help_panel=PANEL
+    ),
 ]
 Workers = Annotated[
     int | None,
@@ -49,17 +51,20 @@ Workers = Annotated[
 ]
 Minutes = Annotated[
     float | None,
-    typer.Option(min=0.0, help="Stop then and keep what is done.", rich_help_panel=PANEL),
+    typer.Option(
+        min=0.0, help="Stop after this time and keep what is done.", rich_help_panel=PANEL
+    ),
 ]
 Again = Annotated[
-    bool, flag("--again", "Also what has a cost that is not proven.", rich_help_panel=PANEL)
+    bool,
+    flag("--again", "Solve again what has no proven cost.", rich_help_panel=PANEL),
 ]
 Elsewhere = Annotated[
     Path | None,
     typer.Option(
         "--from",
         metavar="DIR",
-        help="First take over what files of the same names there have.",
+        help="First copy results from files of the same names in this folder.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -67,7 +72,7 @@ Machine = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help="The machine in words, for the file. [its processor]",
+        help="A description of the machine, for the file. [its processor]",
         rich_help_panel=PANEL,
     ),
 ]
@@ -97,15 +102,16 @@ def bench_command(
     machine: Machine = None,
     elsewhere: Elsewhere = None,
 ) -> None:
-    """Measure methods on instances as a suite says, one line of JSON for each result.
+    """Measure the methods of a suite on its instances, one line of JSON for each result.
 
-    Started again with the same file, it goes on where it stopped. `rhumb bench reference SUITE`
-    solves the sets of a suite by LKH, HGS or CP-SAT and writes the reference files that the suite
-    names: it goes on where a file stops, or solves again, and never puts a worse cost in the place
-    of a better one. Its --limit may exceed what the suite uses.
+    Run again with the same file, it continues where it stopped.
+
+    `rhumb bench reference SUITE` solves the sets of a suite by LKH, HGS or CP-SAT and writes the
+    reference files that the suite names. It adds what a file lacks, or solves again, and never
+    replaces a better cost by a worse one. Its --limit may exceed what the suite uses.
 
     `rhumb bench compare SET` needs no suite: it compares strategies and policies on test sets,
-    validation instances or files. `rhumb bench compare --help` tells more.
+    validation instances or files. See `rhumb bench compare --help`.
 
     Example: rhumb bench suites/quick.toml && rhumb report results/quick.jsonl
     """

@@ -31,10 +31,10 @@ class CheckFiles:
 
     instances: list[Path] = field(default_factory=list[Path])
     plans: list[Path] = field(default_factory=list[Path])
-    shown: dict[str, str] = field(default_factory=dict[str, str])  # names for temporary files
+    shown: dict[str, str] = field(default_factory=dict[str, str])  # displayed names by path
 
     def for_users(self, text: str) -> str:
-        """Return a text with the names that the user knows."""
+        """Return a text with displayed names in place of those of temporary files."""
         for name, shown in self.shown.items():
             text = text.replace(name, shown)
         return text
@@ -60,7 +60,7 @@ def check_command(
     """Verify plans and price them in the metric of their files. The exit code is 5 if one breaks a
     rule.
 
-    A plan belongs to the instance whose name it has; with one instance any name will do.
+    A plan belongs to the instance of the same name; with one instance any name is accepted.
 
     Example: rhumb check examples/harbour100.tsp examples/harbour100.opt.tour
     """
@@ -92,7 +92,7 @@ def check_given_plans(paths: Sequence[Path], limits: Limits, as_json: bool) -> i
 
 
 def sort_files(paths: Sequence[Path], stack: ExitStack) -> CheckFiles:
-    """Return which files hold instances and which hold plans, those of folders included."""
+    """Return which files hold instances and which hold plans; folders are searched."""
     from rhumbline.files.discovery import find_instance_files, has_wildcard
     from rhumbline.files.standard_input import WORDS, is_standard_input, standard_input_file
     from rhumbline.formats.safe_io import read_bytes
@@ -151,7 +151,7 @@ def holds_instance(file: Path) -> bool:
 
 
 def check_line(found: "PlanCheck") -> str:
-    """Format what is found as a line for people."""
+    """Format what is found as a line of text."""
     from rhumbline.cli.render import SEPARATOR, format_cost, gap_parts
 
     instance = found.instance

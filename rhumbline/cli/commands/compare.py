@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Compare strategies and policies at equal attempts or equal seconds, instance by instance. SET is a
-standard test set (tsp100, vrp200, jssp10x10, ...), with --validation one like it of any size, or a
-file, a folder or a pattern.
+standard test set (tsp100, vrp200, jssp10x10, ...), a file, a folder or a pattern. With --validation
+it names a set of validation instances, of any size.
 
 Prints a table for each set: gaps to the references (or to the best cost of each instance in the
 table) and the mean difference to the first method of the same budget, instance by instance, with
-95 % intervals. Lines of JSON are added to --out, as those of a suite. Started again with the same
+95 % intervals. Lines of JSON are added to --out, as for a suite. Run again with the same
 file, a comparison continues where it stopped; other strategies or budgets are added. Choose
 settings on validation instances, never on a test set.
 """
@@ -62,7 +62,7 @@ def make_parser() -> SuggestingParser:
     parser.add_choice("--device", ("auto", "cpu", "cuda"))
     parser.add_choice("--engine", ("auto", "torch", "fused"))
     parser.add_argument(
-        "--threads", type=positive_integer, metavar="N", help="on a CPU [all cores]"
+        "--threads", type=positive_integer, metavar="N", help="threads on a CPU [all cores]"
     )
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="where lines are added [results/compare-SET.jsonl]"
@@ -86,10 +86,14 @@ def add_set_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the first N instances [100]",
     )
-    parser.add_argument("--skip", type=int, default=0, metavar="N", help="leave out N of these")
+    parser.add_argument(
+        "--skip", type=int, default=0, metavar="N", help="leave out the first N of these"
+    )
     parser.add_argument("--validation", action="store_true", help="draw validation instances")
     parser.add_argument(
-        "--varied", action="store_true", help="of other layouts, such as tsp200 or vrp300"
+        "--varied",
+        action="store_true",
+        help="validation instances of varied layouts, for sizes such as tsp200 or vrp300",
     )
     parser.add_argument(
         "--references", type=Path, metavar="DIR", help="costs by set [benchmarks/reference]"
@@ -180,7 +184,7 @@ def parse_numbers(text: str) -> tuple[float, ...]:
 
 
 def compare_methods(given: argparse.Namespace) -> int:
-    """Read the sets, make the methods ready, and measure."""
+    """Read the sets, prepare the methods, and measure."""
     with defer_signals():
         from rhumbline.bench.compare import Comparison, compile_kernels, prepare_comparison
         from rhumbline.bench.compare.sets import REFERENCES, SetSelection, load_sets
@@ -219,7 +223,7 @@ def measure_and_print(
     options: "BenchOptions",
     given: argparse.Namespace,
 ) -> int:
-    """Measure what is missing and print the tables; after Ctrl-C those of what was finished."""
+    """Measure what is missing and print the tables, also after Ctrl-C: then of what is done."""
     from rhumbline.bench.compare import measure_comparison
     from rhumbline.cli.bench_run import ProgressPrinter, print_warning
     from rhumbline.cli.output_files import prepare_folder

@@ -148,14 +148,14 @@ def installation_lines(facts: Facts) -> Iterator[str]:
 
 
 def checkpoint_lines(facts: Facts) -> Iterator[str]:
-    """Yield a checkpoint in words: lines of limited length, whatever text its header holds."""
+    """Yield a checkpoint in words, in lines of limited length."""
     from rhumbline.checkpoint.tensor_file import shorten_words
 
     yield from map(shorten_words, describe_checkpoint(facts))
 
 
 def describe_checkpoint(facts: Facts) -> Iterator[str]:
-    """Yield the facts of a checkpoint as they are."""
+    """Yield the facts of a checkpoint, of any length."""
     name = facts["name"]
     problem = facts["problem"]
     unit = size_unit(problem)
@@ -172,7 +172,7 @@ def describe_checkpoint(facts: Facts) -> Iterator[str]:
 
 
 def size_unit(problem: str) -> str:
-    """Return what the sizes of a policy's instances are numbers of."""
+    """Return the unit of a policy's instance sizes, such as cities."""
     from rhumbline.domains import find_policy_family
 
     _, family = find_policy_family(problem)

@@ -28,9 +28,9 @@ def merge_command(
 ) -> None:
     """Join the results of the shards of one input in the order of the input.
 
-    The exit code is 5 if an instance is missing or has failed: then repeat the `rhumb solve` of its
-    shard, which goes on from there. Without --count, instances that are missing at the end of the
-    input are not seen.
+    The exit code is 5 if an instance is missing or has failed. Then repeat the `rhumb solve` of its
+    shard, which continues where it stopped. Without --count, instances that are missing at the end
+    of the input are not noticed.
 
     Example: rhumb merge out-*.jsonl --out all.jsonl --count 1000000
     """
@@ -47,7 +47,7 @@ def merge_command(
 
 
 def report_merged(merged: "Merged") -> None:
-    """Print what was joined and what is missing on stderr."""
+    """Print on stderr what was joined and what is missing."""
     print_note(f"{merged.lines:,} results")
     if merged.repeated:
         print_note(f"{merged.repeated:,} were there twice; the first one is kept")

@@ -22,7 +22,7 @@ def report_command(
     results: Annotated[
         list[Path], typer.Argument(metavar="RESULTS", help="Files that `rhumb bench` wrote.")
     ],
-    kind: Annotated[Format, one_of(Format, "Of the tables.", "--format")] = Format.md,
+    kind: Annotated[Format, one_of(Format, "The format of the tables.", "--format")] = Format.md,
     plots: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Draw figures into this folder.")
     ] = None,
@@ -33,8 +33,8 @@ def report_command(
         ),
     ] = None,
 ) -> None:
-    """Print tables of results: n, mean cost, gap, 95 % interval, time and hardware; they depend on
-    nothing else.
+    """Print tables of results: n, mean cost, gap, 95 % interval, time and hardware. They depend
+    only on the files given.
 
     Example: rhumb report results/quick.jsonl --format md --plots figures
     """

@@ -58,11 +58,11 @@ def sample_command(
         typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal files."),
     ] = 1,
     mutate: Annotated[
-        str, typer.Option(metavar="OPERATOR", help="Disturb each instance: cluster, grid, ...")
+        str, typer.Option(metavar="OPERATOR", help="Mutate each instance: cluster, grid, ...")
     ] = "",
     power: Annotated[
         float | None,
-        typer.Option(min=0.0, max=1.0, help="Of the mutation: share of points. [0.5]"),
+        typer.Option(min=0.0, max=1.0, help="Share of the points that are moved. [0.5]"),
     ] = None,
     force: Annotated[bool, flag("--force", "Replace the file if there is one.")] = False,
 ) -> None:
@@ -87,7 +87,7 @@ def write_samples(request: SampleRequest, out: Path, force: bool) -> None:
     Sampling is done on the CPU, so that a seed gives the same instances on every machine.
     """
     if out.exists() and not force:
-        raise InputError(f"{out}: is there already; give --force to replace it")
+        raise InputError(f"{out}: exists already; give --force to replace it")
     with defer_signals():
         import torch
 

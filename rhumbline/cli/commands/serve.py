@@ -27,13 +27,13 @@ def serve_command(
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="A checkpoint instead of the default one of its problem; may repeat."),
+        typer.Option(help="A checkpoint instead of the default one of its problem; repeatable."),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, max=256, help="Processes that solve. [cores, at least 2]")
     ] = None,
     batch: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Jobs that are solved together at most.")
+        int, typer.Option(min=1, max=10_000, help="Most jobs that are solved together.")
     ] = 64,
     keep: Annotated[str, typer.Option(help="How long ended jobs are kept: 12h, 7d.")] = "7d",
 ) -> None:
@@ -74,7 +74,7 @@ def require_server() -> None:
 
 
 def duration(text: str) -> float:
-    """Return the seconds of a text such as 90s, 12h or 7d."""
+    """Return the number of seconds that a text such as 90s, 12h or 7d means."""
     found = re.fullmatch(r"(\d{1,6})([smhd])", text.strip())
     if not found:
         raise InputError(

@@ -28,7 +28,7 @@ MANY = "Many instances"  # of the help (docs/guide/scale.md)
 
 
 def start_compiling(place: Path) -> None:
-    """Compile the CPU kernel for a file, or for files of one kind in a folder, if there is one.
+    """Start to compile the CPU kernel, if there is one, for a file or the files of a folder.
 
     Only the suffix tells, because files are read later.
     """
@@ -43,7 +43,7 @@ def start_compiling(place: Path) -> None:
 
 
 def check_seconds(value: float | None) -> float | None:
-    """Return the number of seconds, refused unless it is finite and above 0."""
+    """Return the number of seconds; refuse it unless it is finite and above 0."""
     if value is not None and not (value > 0 and math.isfinite(value)):
         raise typer.BadParameter(f"{value} is not a number of seconds above 0")
     return value
@@ -97,7 +97,7 @@ Augment = Annotated[
         min=1,
         max=8,
         metavar="N",
-        help="Share the attempts among N (8) symmetries of the plane; routing only.",
+        help="Divide the attempts among up to 8 symmetric copies of each instance; routing only.",
     ),
 ]
 PolicyName = Annotated[
@@ -136,7 +136,7 @@ Plot = Annotated[
 SkipBad = Annotated[
     bool, flag("--skip-bad", "Report files that cannot be used, solve the others, and exit with 3.")
 ]
-Quiet = Annotated[bool, flag("--quiet", "Nothing on stderr but notes of importance and errors.")]
+Quiet = Annotated[bool, flag("--quiet", "Only important notes and errors on stderr.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -165,7 +165,10 @@ Then = Annotated[
 Top = Annotated[
     int,
     typer.Option(
-        min=1, max=100, metavar="K", help="The K best different plans, by --json and --output."
+        min=1,
+        max=100,
+        metavar="K",
+        help="Return the K best different plans, in --json and --output.",
     ),
 ]
 Trace = Annotated[
@@ -176,8 +179,8 @@ Results = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Write a line of JSON for each instance as soon as it is solved; started again, go on "
-        "with what is missing.",
+        help="Write a line of JSON for each instance as soon as it is solved; run again, it solves "
+        "only what is missing.",
         rich_help_panel=MANY,
     ),
 ]
@@ -273,13 +276,12 @@ def solve_command(
     """Find short tours, vehicle routes or job-shop schedules; each is checked and measured in its
     file's own metric.
 
-    A search of the policy and local search share the seconds, and instances of equal size are
-    solved together. Without --attempts and --seconds: up to 1600 attempts, 30 seconds at most.
-    With --attempts alone there is no local search. Ctrl-C ends it all and keeps the best plans so
-    far.
+    The policy's search and local search share the seconds, and instances of equal size are solved
+    together. Without --attempts and --seconds: up to 1600 attempts, 30 seconds at most. With
+    --attempts alone there is no local search. Ctrl-C ends the call and keeps the best plans so far.
 
-    With --results, --shard or --workers, instances are read and solved in chunks of up to 64
-    (on a GPU 10,000) of one size, so that there may be millions of them.
+    With --results, --shard or --workers there may be millions of instances. They are read and
+    solved in chunks of one size, of up to 64 instances (10,000 on a GPU).
 
     Exit codes: 0 done, 2 wrong usage, 3 an input cannot be used, 4 an engine or a package is
     missing, 5 no plan within the limits, 6 an output could not be written, 130 interrupted.

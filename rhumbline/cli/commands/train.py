@@ -1,4 +1,4 @@
-"""`rhumb train`: run a recipe. It does without typer and rich, which bare GPU nodes do not have."""
+"""`rhumb train`: run a recipe. It needs no typer and rich, which bare GPU nodes do not have."""
 
 import argparse
 import errno
@@ -85,14 +85,14 @@ def train_parser() -> SuggestingParser:
         default=[],
         metavar="PATH",
         help="train on instances of your own: files, folders, patterns and datasets; "
-        "behind the recipe",
+        "give it after the recipe",
     )
     parser.add_argument("--minutes", type=positive_number, metavar="M", help="stop after M minutes")
     parser.add_argument(
         "--resume",
         metavar="DIR",
-        help="continue the run in DIR; auto: that in --out, or begin if it holds no sound state, "
-        "for jobs that are started again",
+        help="continue the run in DIR; auto, for jobs that are restarted: continue that in --out, "
+        "or start one if it holds no valid state",
     )
     parser.add_argument(
         "--out",
@@ -121,7 +121,7 @@ def positive_number(text: str) -> float:
 
 
 def run_training(options: argparse.Namespace) -> int:
-    """Train to the end or until Ctrl-C; the last checkpoint stays in either case."""
+    """Train to the end or until Ctrl-C; the last checkpoint is kept in either case."""
     config = read_recipe(options.recipe, options.set)
     if options.data:
         config = replace(config, data=tuple(options.data))
@@ -160,7 +160,7 @@ def check_output_folder(out: Path, resume: Path | Literal["auto"] | None) -> Non
         newest_update(resume)  # refuses a folder without a state before one is created
     resumes = resume == "auto" or (resume is not None and out.resolve() == resume.resolve())
     if holds_run(out) and not resumes:
-        remedy = f"go on with it by --resume {out}, or choose another --out"
+        remedy = f"continue it with --resume {out}, or choose another --out"
         raise InputError(f"{out}: holds a run already; {remedy}")
     prepare_folder(out)
 
