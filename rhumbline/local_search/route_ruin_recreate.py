@@ -1,7 +1,7 @@
 """Ruin and recreate for CVRP routes with local search: simulated annealing from the best plan.
 
-Workers on different threads are independent. When workers exchanged plans on the way, eight of them
-ended no better, or worse (research/notebooks/polish.md).
+Workers on different threads are independent. Exchanging plans between eight of them made results no
+better, or worse (research/notebooks/polish.md).
 """
 
 import time
@@ -42,18 +42,18 @@ class AnnealingTuning:
     overload_price: float = 5.0
     # The nearest customers of each customer, to which it may be joined.
     neighbours: int = 20
-    # At most, and for long routes, of which a step reads every customer several times, fewer: 100
-    # steps on one route of 10,000 customers take 2 s.
+    # At most this many. There are fewer if routes are long, because a step reads every customer of
+    # a route several times: 100 steps on one route of 10,000 customers take 2 s.
     steps_between_clock_checks: int = 100
     route_customers_between_clock_checks: int = 50_000
     # After this many steps for each customer a round has cooled down, whatever time is left.
     steps_per_customer: int = 5_000
     # The search ends after this many consecutive rounds without a cheaper plan.
     idle_rounds: int = 3
-    # Times that steps with a report have taken, from one report to the next: reading a plan of
-    # 10,000 customers takes as long as hundreds of steps.
+    # The least time between reports, in multiples of the time that steps with a report took:
+    # reading a plan of 10,000 customers takes as long as hundreds of steps.
     report_interval: float = 10.0
-    # Of the largest distance from the depot: an apparent gain below it is rounding.
+    # Share of the largest distance from the depot; an apparent gain below it is rounding.
     relative_tolerance: float = 1e-10
 
     def temperature(self, share: float) -> float:
@@ -119,7 +119,7 @@ def describe_customers(instance: CVRPInstance) -> Any:
 
 
 class Annealing:
-    """A worker that reports each plan that is cheaper than all of its plans before."""
+    """A worker that reports each plan that is cheaper than all of its earlier plans."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class Annealing:
         self.tolerance = TUNING.relative_tolerance * float(depot_legs.max())
 
     def clone(self, seed: int, number: int) -> "Annealing":
-        """Return a worker that begins with the same plan, and shares only what is never written."""
+        """Return a worker that begins with the same plan; it shares only read-only data."""
         shared = (self.stopped, self.report, self.kernel, self.customers)
         other = deepcopy(self, {id(value): value for value in shared})
         other.random = threads.generator_state(seed, number)

@@ -28,7 +28,7 @@ class SchedulePopulation:
 
     @property
     def is_full(self) -> bool:
-        """Whether a further schedule would take the place of another one."""
+        """Whether another schedule would replace one."""
         return len(self.members) >= self.size
 
     def add(self, schedule: EliteSchedule, min_distance: float) -> None:

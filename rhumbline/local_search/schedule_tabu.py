@@ -1,8 +1,7 @@
 """Tabu search with path relinking for schedules, after TS/PR (Peng, Lü and Cheng 2015).
 
-Rounds of tabu search begin with each plan and with random schedules, then on the way between two
-schedules of the population. Each thread has its own round. Their results enter one population,
-from which all rounds begin.
+Rounds of tabu search begin with each plan and with random schedules, then between two schedules of
+the population (path relinking). Each thread has its own round. All results enter one population.
 """
 
 import time
@@ -34,16 +33,16 @@ class TabuTuning:
     max_start_share: float = 0.15
     # The weight of random times where rounds begin with random schedules. After 8,000 moves a
     # weight of 0.1 gives schedules that are 0.6 to 2.1 % shorter than a weight of 1 (ta15, ta33,
-    # swv07, yn1), and they differ nearly as much from each other.
+    # swv07, yn1). They differ nearly as much from each other.
     random_share: float = 0.1
     # Schedules of the population differ in this share of the successors on machines at first.
     first_distance: float = 0.4
     # A round ends after this many moves without a shorter schedule.
     idle_moves: int = 5_000
-    # Points on the way between two schedules where a round may begin; the moves that choose one.
+    # Points between two schedules where a round may begin, and the trial moves that choose one.
     path_points: int = 5
     trial_moves: int = 500
-    # Operations that moves look at between two looks at the clock: a millisecond.
+    # Operations that moves read between two checks of the clock: a millisecond.
     operations_between_clock_checks: int = 500_000
     min_moves_between_clock_checks: int = 10
     # The weight of the first of two schedules, when a round begins between them.
@@ -104,8 +103,8 @@ class ShopTables:
         for machine in np.unique(self.machine):
             is_here = self.machine == machine
             self.slot[is_here] = np.arange(is_here.sum())
-        # Operations that a move looks at: all of them, and each pair of a block. A block may
-        # consist of all operations of a machine.
+        # Operations that a move reads: all of them, and each pair of a block. A block may consist
+        # of all operations of a machine.
         self.effort = self.size + int(self.slot.max()) ** 2
 
     def terminate(self, neighbour: np.ndarray) -> np.ndarray:
@@ -131,7 +130,7 @@ class ShopTables:
 
 
 class TabuWalk:
-    """A tabu search that begins with the machine orders of times, which rise along each job."""
+    """A tabu search from the machine orders of given times, which rise along each job."""
 
     def __init__(self, shop: ShopTables, start: np.ndarray, random: np.ndarray) -> None:
         from rhumbline.kernels.numba.local_search import launch as local_moves
@@ -225,7 +224,7 @@ class TabuSearch:
         self.shortest = instance.horizon + 1
 
     def run(self, plans: Sequence[Schedule], seconds: float, workers: int = 1) -> None:
-        """Run rounds from each plan, from random schedules, then on the way between two schedules.
+        """Run rounds from each plan, from random schedules, then between two schedules.
 
         Some plans have two rounds if there are more workers than plans.
         """
@@ -254,7 +253,7 @@ class TabuSearch:
     def next_starts(self, given: deque[np.ndarray]) -> list[np.ndarray]:
         """Return the times that the next round may begin with; none if the search is over.
 
-        The first round takes place in any case.
+        The first round is always run.
         """
         with self.lock:
             members = self.population.members
@@ -283,7 +282,7 @@ class TabuSearch:
         return self.shortest <= self.instance.lower_bound
 
     def run_round(self, starts: Sequence[np.ndarray], random: np.ndarray) -> EliteSchedule:
-        """Return the best schedule of a walk that begins with the orders of some of these times."""
+        """Return the best schedule of a walk that begins with the orders of one of these times."""
         walk = self.choose_walk(starts, random)
         going = True
         while going and walk.idle < TUNING.idle_moves:
@@ -307,7 +306,7 @@ class TabuSearch:
 
     @property
     def moves_at_once(self) -> int:
-        """The number of moves between two looks at the clock."""
+        """The number of moves between two checks of the clock."""
         affordable = TUNING.operations_between_clock_checks // self.shop.effort
         return max(TUNING.min_moves_between_clock_checks, affordable)
 
@@ -335,7 +334,7 @@ class TabuSearch:
     def random_times(self) -> np.ndarray:
         """Return times that rise along each job, up to the shortest makespan.
 
-        They are weighted means of random times and of the share of the job's work that lies before.
+        They are weighted means of random times and of the share of the job's work done before.
         """
         share = TUNING.random_share
         rows: list[np.ndarray] = []
@@ -348,7 +347,7 @@ class TabuSearch:
         return self.shortest * np.concatenate(rows)
 
     def report_if_shorter(self, walk: TabuWalk) -> None:
-        """Report the best schedule of a walk if it is shorter than all before."""
+        """Report the best schedule of a walk if it is shorter than all earlier ones."""
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
         with self.lock:

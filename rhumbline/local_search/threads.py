@@ -34,8 +34,8 @@ def generator_state(seed: int, number: int = 0) -> np.ndarray:
 def run_workers(walks: Sequence[Callable[[], None]], stopped: Event) -> None:
     """Run all walks at once, each in a thread, until every one has ended.
 
-    The error of one walk sets `stopped`, which ends the others, and is raised. This includes the
-    case that the system starts no more threads: walks that have not begun are cancelled.
+    An error of one walk sets `stopped`, which ends the others, and is raised. So is an error of the
+    system that cannot start more threads; walks that have not begun are cancelled.
     """
     futures = list[Future[None]]()
     with ThreadPoolExecutor(len(walks)) as pool:
@@ -78,7 +78,7 @@ def run_interruptible(
     stop: Callable[[], None],
     on_plan: Callable[[T], None] = ignore_plan,
 ) -> R:
-    """Run `work` in a thread and return its result; Ctrl-C is noticed meanwhile and loses no plan.
+    """Run `work` in a thread and return its result; Ctrl-C interrupts it without losing a plan.
 
     `work` gets a function to report plans with. The newest reported plan is passed to `on_plan`, in
     this thread. After Ctrl-C, `stop` is called until the work ends. Its last plan is passed on, and

@@ -7,7 +7,7 @@ MAX_EXACT_CITIES = 12  # 0.03 s; each further city doubles that
 
 
 def shortest_order(distance: Float[np.ndarray, "N N"]) -> list[int]:
-    """Return the shortest tour of at most `MAX_EXACT_CITIES` cities., from the last city on."""
+    """Return the shortest tour of at most `MAX_EXACT_CITIES` cities; it begins at the last city."""
     others = len(distance) - 1
     if others < 3:
         return list(range(others + 1))
@@ -22,10 +22,10 @@ def shortest_order(distance: Float[np.ndarray, "N N"]) -> list[int]:
 def path_lengths(
     first: Float[np.ndarray, "M"], between: Float[np.ndarray, "M M"]
 ) -> tuple[Float[np.ndarray, "S M"], Int[np.ndarray, "S M"]]:
-    """Return the lengths of the shortest paths from a city, and the last but one city of each.
+    """Return the lengths of the shortest paths from a city, and the last city but one of each.
 
-    `first` are the distances from that city, and `between` those of the other M cities. The sets
-    S of visited cities are counted by their bits.
+    `first` are the distances from that city, and `between` those of the other M cities. A set of
+    visited cities is a number below S whose bits are the cities.
     """
     cities = np.arange(len(first))
     bits = 1 << cities

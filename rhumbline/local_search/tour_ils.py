@@ -29,19 +29,19 @@ PLAN_TYPES = (Tour,)
 
 @dataclass(frozen=True)
 class IlsTuning:
-    """How long tours are kicked, and which of them are kept."""
+    """How long tours are kicked, and which tours are accepted."""
 
     # Share of the seconds for each plan, before the best of them gets the rest.
     time_share_per_plan: float = 0.1
     moves_between_clock_checks: int = 200  # kicks in 10 ms, or exchanges of the first repair
     min_seconds_between_reports: float = 0.1
-    # Of annealing at first, as a share of the mean leg of the tour; it falls linearly to 0. In 1 s
+    # First temperature, as a share of the mean leg of the tour; it falls linearly to 0. In 1 s
     # of CPU time eight files of 150 to 318 cities end at 0.013 % with 0.03, at 0.000 % with 0.1.
     temperature_share: float = 0.1
     # Four files of 1,002 to 3,038 cities end at 0.32 % with 0.03 in 8 s, and at 0.40 % with 0.1.
     large_temperature_share: float = 0.03
-    # Legs of more cities are computed each time, except those of a matrix: with 1,002 cities there
-    # are 12 % more kicks then, with 1,889 cities 45 %, and 7 % fewer with 299.
+    # With more cities, legs are computed from coordinates each time. There are 12 % more kicks then
+    # with 1,002 cities and 45 % more with 1,889, but 7 % fewer with 299.
     max_matrix_cities: int = 400
 
 
@@ -69,7 +69,7 @@ def improve(
             report(Tour(tuple(shortest_order(instance.distances))))
             return
         search = IteratedLocalSearch(instance, seed, stopped, report, workers)
-        passed = time.monotonic() - began  # while the near cities of each city were found
+        passed = time.monotonic() - began  # for finding the near cities of each city
         search.run(plans, seconds - passed)
 
     run_interruptible(work, stopped.set, on_plan)
@@ -116,7 +116,7 @@ class IteratedLocalSearch:
     def run(self, plans: Sequence[Tour], seconds: float) -> None:
         """Kick each plan, then the best tour of all with annealing.
 
-        Some plans have two turns if there are more workers than plans are left.
+        Some plans are kicked twice if there are more workers than plans.
         """
         began = time.monotonic()
         workers = len(self.random_states)
@@ -159,7 +159,7 @@ class IteratedLocalSearch:
 
 
 class Reporter:
-    """Reports the best tour of a search, but not too often: that takes longer than some kicks."""
+    """Reports the best tour of a search, but not too often: reports take longer than some kicks."""
 
     def __init__(self, search: "TourSearch", report: TourListener) -> None:
         self.search = search

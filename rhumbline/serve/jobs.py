@@ -12,7 +12,7 @@ from typing import Any
 
 from rhumbline.serve.latent_log import LatentLog
 
-MAX_CURVE = 400  # improvements that are kept; beyond, early ones are thinned out
+MAX_CURVE = 400  # improvements that are kept; of more, early ones are thinned out
 
 
 class JobState(StrEnum):
@@ -26,7 +26,7 @@ class JobState(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing follows."""
+        """Whether the state no longer changes."""
         return self in (JobState.DONE, JobState.INTERRUPTED, JobState.FAILED)
 
 
@@ -36,7 +36,7 @@ class Job:
 
     id: str
     client: str
-    body_text: str  # the JSON request, so that a restarted server can go on
+    body_text: str  # the JSON request, so that a restarted server can continue
     name: str
     problem: str
     size: int

@@ -23,12 +23,12 @@ class LatentDecoder:
         self.worker = WorkerProcess(settings, 1, self.hear, self.report_death)
 
     def hear(self, worker: WorkerProcess, message: Message) -> None:
-        """Pass an answer to the request that waits for it."""
+        """Pass an answer of the process to the request that waits for it."""
         if message.kind != "idle":
             self.answers.put(message)
 
     def report_death(self, worker: WorkerProcess, exit_code: int | None) -> None:
-        """Answer the request that waits, and start again."""
+        """Answer the waiting request with the reason, and start a new process."""
         reason = f"the process ended with code {exit_code}"
         self.answers.put(Message("refused", self.number, reason))
         worker.start()

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 MAX_LATENTS = 5_000  # of one job; later ones replace random earlier ones
-MAX_STEPS = 60  # of which distributions are kept; beyond, every second one is dropped
+MAX_STEPS = 60  # steps whose distributions are kept; of more, every second one is dropped
 FIRST_AXES = 64  # latents before the axes are computed for the first time
 
 
@@ -79,7 +79,7 @@ class LatentLog:
         return json.dumps(record)
 
     def view(self) -> dict[str, Any]:
-        """Return all points, and the distributions that the search draws from, step by step."""
+        """Return all points, and the distributions of the search, step by step."""
         if not self.latents:
             return {"dimensions": 0, "tried": 0, "points": [], "steps": []}
         latents = np.asarray(self.latents)

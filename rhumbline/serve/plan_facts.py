@@ -1,4 +1,4 @@
-"""What clients learn of a plan."""
+"""What clients are told about a plan."""
 
 from typing import Any
 

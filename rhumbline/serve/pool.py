@@ -1,4 +1,4 @@
-"""Worker processes as the server sees them: each is followed by a thread, and replaced if dead."""
+"""Worker processes as the server sees them: a thread listens to each; dead ones are replaced."""
 
 import contextlib
 import multiprocessing
@@ -61,12 +61,12 @@ class WorkerProcess:
             self.on_death(self, self.process.exitcode)
 
     def send(self, kind: str, payload: Any) -> None:
-        """Give the worker something to do; if it is dead, its death is about to be reported."""
+        """Send a message to the worker. If it is dead, the listening thread reports that."""
         with contextlib.suppress(OSError):
             self.connection.send((kind, payload))
 
     def stop_batch(self) -> None:
-        """End the search of the current batch; the worker reports what it has."""
+        """End the search of the current batch; the worker reports its best plans."""
         if self.process.pid and self.process.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, STOP)
@@ -83,7 +83,7 @@ class WorkerProcess:
         return (user_ticks + system_ticks) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
-        """Kill a process that no longer answers; its death is then reported as any other."""
+        """Kill a process that no longer answers; its death is reported like any other."""
         self.process.kill()
 
     def close(self) -> None:

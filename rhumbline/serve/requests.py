@@ -24,7 +24,7 @@ LARGEST_NAME = 200  # characters
 
 
 class Refused(RhumbError):
-    """A job that is not accepted now, with the HTTP status that says why."""
+    """A request that is refused, with an HTTP status."""
 
     def __init__(self, status: int, message: str):
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""All jobs of a server: what waits, what runs next and with what, and what became of it.
+"""All jobs of a server: the queue, the choice of the next batch, and the results.
 
 Requests of equal size that want the same budget are solved together in one batch. Methods may be
 called from any thread; one lock guards all jobs.
@@ -25,9 +25,9 @@ from rhumbline.serve.worker import Message
 MAX_TRIES = 2  # in a batch, then alone
 STORE_INTERVAL = 0.5  # seconds between two writes of the best plan of a running job
 MAX_LANDSCAPES = 64  # heat maps that are kept in memory
-# A batch is stuck if it has used more processor time than this factor and these seconds allow, or
-# has not ended for very long. The clock alone says little on an overloaded machine, on which the
-# kernels may take minutes to compile.
+# A batch is stuck if its processor time per thread exceeds its seconds times STUCK_FACTOR plus
+# STUCK_CPU_SECONDS, or its wall-clock time the same plus STUCK_SECONDS. Wall-clock time alone says
+# little on an overloaded machine, where kernels may take minutes to compile.
 STUCK_FACTOR = 1.5
 STUCK_CPU_SECONDS = 60.0
 STUCK_SECONDS = 600.0
@@ -108,7 +108,7 @@ class Service:
         return self.find(client, known.id) or known
 
     def check_room(self, client: str, job: Job) -> None:
-        """Refuse a job that would be one too many."""
+        """Refuse a job that would exceed a limit on waiting jobs."""
         limit = self.settings.max_queued
         if len(self.jobs) >= limit:
             raise Refused(429, f"{limit:,} jobs are waiting; try again later")
@@ -123,7 +123,7 @@ class Service:
             raise Refused(429, f"{found}; {own_limit:,} at a time are allowed")
 
     def find(self, client: str, job_id: str) -> Job | None:
-        """Return a job of a client, alive or stored."""
+        """Return a job of a client, unfinished or stored."""
         with self.lock:
             job = self.jobs.get(job_id)
         job = job or self.store.find(job_id)
@@ -203,7 +203,7 @@ class Service:
                     self.begin(worker, batch)
 
     def choose_batch(self) -> list[Job]:
-        """Return the oldest waiting job that may run, with all that can be solved with it."""
+        """Return the oldest waiting job that may run, with all jobs that can be solved with it."""
         may_be_long = self.room_for_long_jobs()
         for job in self.jobs.values():
             if job.state is not JobState.QUEUED:
@@ -214,7 +214,7 @@ class Service:
         return []
 
     def room_for_long_jobs(self) -> bool:
-        """Return whether a worker would be left for short jobs."""
+        """Return whether a long job would leave a worker for short ones."""
         count = len(self.workers)
         long_batches = 0
         for worker in self.workers:
@@ -264,7 +264,7 @@ class Service:
     # --- what workers say
 
     def hear(self, worker: WorkerProcess, message: Message) -> None:
-        """Take a message of a worker in."""
+        """Handle a message of a worker."""
         with self.lock:
             batch: list[Job] = worker.batch or []
             if message.kind == "idle":
@@ -280,7 +280,7 @@ class Service:
             self.dispatch()
 
     def update_job(self, job: Job, message: Message) -> None:
-        """Change a running job by what a worker says of it."""
+        """Update a running job by the message of a worker."""
         if job.state.is_final:
             return
         facts = message.facts
@@ -346,7 +346,7 @@ class Service:
                 self.end(job, JobState.FAILED, reason)
 
     def end_batch(self, worker: WorkerProcess) -> None:
-        """Free a worker; jobs that it has said nothing final about were interrupted."""
+        """Free a worker; jobs without a final message were interrupted."""
         batch: list[Job] = worker.batch or []
         worker.batch = None
         worker.is_ready = True
@@ -356,7 +356,7 @@ class Service:
                 self.end(job, JobState.INTERRUPTED, None if job.best else without_plan)
 
     def replace_worker(self, worker: WorkerProcess, exit_code: int | None) -> None:
-        """Start a new process for one that has died, and go on with its jobs."""
+        """Start a new process for one that has died, and try its jobs again."""
         with self.lock:
             batch: list[Job] = worker.batch or []
             worker.batch = None
@@ -370,7 +370,7 @@ class Service:
     # --- life of the service
 
     def resume(self) -> None:
-        """Queue the jobs that an earlier server left, each with its best plan as its start."""
+        """Queue the unfinished jobs of an earlier server, each with its best plan as warm start."""
         for stored in self.store.unfinished():
             try:
                 request = parse_request(stored.body, self.settings)
@@ -406,7 +406,7 @@ class Service:
         return self.store.delete_ended_before(cutoff(self.settings.keep_seconds))
 
     def close(self) -> None:
-        """End all workers. Running jobs stay unfinished on disk and go on with the next server."""
+        """End all workers. Running jobs stay unfinished on disk; the next server continues them."""
         with self.lock:
             self.is_closing = True
             for job in self.jobs.values():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """Limits protect a server from its clients; exceeding one is refused with the number."""
+    """Settings of a server. A request beyond a limit is refused; the message states the limit."""
 
     data: Path
     workers: int = 2
@@ -21,10 +21,10 @@ class ServiceSettings:
     max_seconds: float = 600.0
     default_seconds: float = 10.0
     max_batch: int = 64  # jobs that one worker solves together
-    # A job that takes longer never occupies the last free worker, so that short ones pass it.
+    # A job that takes longer never occupies the last free worker, so short ones can overtake it.
     short_seconds: float = 15.0
 
 
 def default_workers() -> int:
-    """Return one worker per core, and at least two, so that short jobs can pass long ones."""
+    """Return one worker per core, and at least two, so that short jobs can overtake long ones."""
     return max(2, len(os.sched_getaffinity(0)))

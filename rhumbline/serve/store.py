@@ -1,4 +1,4 @@
-"""Jobs on disk: one SQLite database, in which everything finished survives a killed server."""
+"""Jobs on disk: one SQLite database, so finished jobs survive a killed server."""
 
 import fcntl
 import json

@@ -50,11 +50,11 @@ class BatchListener(Listener):
 
     @property
     def hears_improvements(self) -> bool:
-        """Yes: clients follow the best plan."""
+        """True: clients follow the best plan."""
         return True
 
     def progress(self, progress: Progress) -> None:
-        """Send how far the batch is."""
+        """Send the progress of the batch."""
         facts = {
             "attempts": progress.attempts,
             "elapsed": round(progress.seconds, 3),
@@ -101,7 +101,7 @@ class Worker:
         self.is_solving = False
 
     def stop(self, number: int, frame: FrameType | None) -> None:
-        """End a running search as Ctrl-C does; a signal that comes too late does nothing."""
+        """End a running search as Ctrl-C does; a signal after its end does nothing."""
         if self.is_solving:
             raise KeyboardInterrupt
 
@@ -211,7 +211,7 @@ def solution_facts(solution: Solution) -> dict[str, Any]:
 
 
 def run_worker(connection: Connection, settings: ServiceSettings, threads: int) -> None:
-    """Be a worker process until the server goes away."""
+    """Run a worker process until the server closes the pipe."""
     threading.Thread(target=exit_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the server only
     import torch

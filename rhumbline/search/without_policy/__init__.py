@@ -1,1 +1,1 @@
-"""Instances that are too large for a policy: local search improves a constructed plan."""
+"""Instances that are too large for a policy: local search or regions improve a constructed plan."""

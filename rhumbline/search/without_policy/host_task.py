@@ -1,4 +1,4 @@
-"""What a search works on whose instances are too large to be encoded."""
+"""The task of instances that are too large for a policy to encode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from rhumbline.search.account import Account
 
 @dataclass
 class HostTask:
-    """Large instances of one shape, beside `search.task.Task`.
+    """Large instances of one shape; the counterpart of `search.task.Task`.
 
     The policy, if there is one, solves regions of their plans.
     """
@@ -48,14 +48,14 @@ class HostTask:
 
 
 def is_beyond_policies(instance: Any, domain: Domain | None) -> bool:
-    """Return whether an instance is too large for policies, and its problem can do without one."""
+    """Return whether an instance is too large for policies and its problem constructs plans."""
     if domain is None or domain.construct is None:
         return False
     return instance.size > domain.problem.max_size
 
 
 def describe_size(instance: Any, domain: Domain) -> str:
-    """Return why no policy takes an instance, for messages."""
+    """Return the reason why no policy takes an instance, for messages."""
     rules = domain.problem
     count = rules.item_count(instance)
     _, noun = rules.nouns

@@ -1,4 +1,4 @@
-"""Plans of large instances: constructed, improved region by region, then by local search."""
+"""Plans of large instances: constructed, then improved by regions or by local search."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ def improve_constructions(
             interrupted = True
     try:
         return [run.result(candidates) for candidates in instances], interrupted
-    except KeyboardInterrupt:  # the plans are there, and a moment more is enough
+    except KeyboardInterrupt:  # the plans exist; a moment is enough to check them
         return [run.result(candidates) for candidates in instances], True
 
 
@@ -62,10 +62,10 @@ def first_candidates(solution: Solution, seconds: float) -> Candidates:
 def search_regions(
     run: AfterSearchRun, task: HostTask, instances: Sequence[Candidates], end: float
 ) -> None:
-    """Let the policy solve regions of each plan; instances share the time until `end`."""
+    """Let the policy solve regions of each plan; the instances share the time until `end`."""
     for place, candidates in enumerate(instances):
         now = time.monotonic()
-        if now >= end or candidates.solution.unmet:  # no region would mend a plan over the limit
+        if now >= end or candidates.solution.unmet:  # regions do not reduce the number of routes
             continue
         share = (end - now) / (len(instances) - place)
 

@@ -1,7 +1,7 @@
 """Large-neighbourhood search: the policy solves regions of a plan that is too large for it.
 
-A region is an instance of a size that the policy knows. Its plan replaces the routes that are there
-if it costs less (measured in docs/polish.md).
+A region is an instance of a size that the policy knows. The policy's plan replaces the present
+routes if it costs less (measured in docs/polish.md).
 """
 
 import time
@@ -24,7 +24,7 @@ class RegionSearchTuning:
 
     attempts: int = 1  # of the policy on a region: a solution from each of its customers
     seconds_between_reports: float = 0.3  # a plan of 10,000 customers is checked in 0.02 s
-    max_missing: int = 20  # consecutive places without a region, before the search ends
+    max_missing: int = 20  # consecutive draws without a region, before the search ends
 
 
 TUNING = RegionSearchTuning()
@@ -32,7 +32,7 @@ TUNING = RegionSearchTuning()
 
 @dataclass
 class RegionSearch:
-    """The regions of one plan, and who hears of better plans."""
+    """A search by regions of one plan; `report` is called with better plans."""
 
     task: HostTask
     regions: Any  # of the domain, such as `problems.cvrp.regions.RouteRegions`

@@ -1,4 +1,4 @@
-"""Server-sent events of one job: its state at each change, as fast as a client reads."""
+"""Server-sent events of one job: its state at each change, no faster than the client reads."""
 
 import asyncio
 import json

@@ -7,7 +7,7 @@ from rhumbline.serve.service import Service
 
 
 def metrics_text(service: Service) -> str:
-    """Return all figures; counters begin with the server, gauges are those of now."""
+    """Return all figures: counters since the start of the server, and present gauges."""
     return "\n".join(metric_lines(service)) + "\n"
 
 

@@ -42,7 +42,7 @@ async def report_http_error(request: Request, error: Exception) -> JSONResponse:
 
 async def report_fault(request: Request, error: Exception) -> JSONResponse:
     """Answer a fault of the server, without any detail of its inside."""
-    return problem_response(500, "the server has failed at this request; its log says why")
+    return problem_response(500, "the server failed on this request; its log says why")
 
 
 HANDLERS: dict[Any, Any] = {

@@ -1,4 +1,4 @@
-"""Who may ask for what: tokens, the Host header, and the headers of every answer."""
+"""Access: tokens, the Host header, and the security headers of every answer."""
 
 import hmac
 from collections.abc import Awaitable, Callable
@@ -36,7 +36,7 @@ class Tokens:
     clients: tuple[tuple[str, str], ...] = ()  # token, client
 
     def client_of(self, given: str) -> str | None:
-        """Return whose token this is. Every token is compared, so the time tells nothing."""
+        """Return the client of a token. All tokens are compared, so the time reveals nothing."""
         found = None
         for token, client in self.clients:
             if hmac.compare_digest(token.encode(), given.encode()):
@@ -72,7 +72,7 @@ def read_tokens(path: Path) -> Tokens:
 
 
 class Guard:
-    """Checks every request before the application sees it, and adds the headers of safety."""
+    """Checks every request before the application sees it, and adds security headers."""
 
     def __init__(self, app: Any, tokens: Tokens | None, hosts: tuple[str, ...]):
         self.app = app

@@ -65,7 +65,7 @@ def run_server(settings: ServiceSettings, address: Address, tokens: Tokens | Non
         timeout_graceful_shutdown=END_SECONDS,
         lifespan="on",
     )
-    gc.freeze()  # what is loaded by now stays; later collections need not look at it
+    gc.freeze()  # what is loaded by now stays; later garbage collections skip it
     uvicorn.Server(config).run(sockets=[listener])
 
 

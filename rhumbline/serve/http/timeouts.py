@@ -11,7 +11,7 @@ WRITE_SECONDS = 60.0  # in which a client must read what waits for it
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it, with limits in time.
+    """Uvicorn's HTTP/1.1 protocol with time limits.
 
     Uvicorn limits the time between two requests only. A request that never ends, or an answer that
     is never read, would hold its connection for good.
@@ -52,7 +52,7 @@ class TimedProtocol(H11Protocol):
         self.reading = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on when the client has read."""
+        """Continue when the client has read."""
         super().resume_writing()
         self.stop_waiting_for_reader()
 
@@ -65,7 +65,7 @@ class TimedProtocol(H11Protocol):
             self.arrival = self.loop.call_later(seconds, self.transport.abort)
 
     def stop_waiting_for_reader(self) -> None:
-        """Take the limit of a reader back."""
+        """Cancel the time limit of a reader."""
         if self.reading is not None:
             self.reading.cancel()
             self.reading = None

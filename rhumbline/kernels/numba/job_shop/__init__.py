@@ -1,1 +1,1 @@
-"""Rollouts of job shops on a CPU: a thread carries a few schedules at a time to their ends."""
+"""Rollouts and scores of job shops on a CPU: a thread works on a few schedules at a time."""

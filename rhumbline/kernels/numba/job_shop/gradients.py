@@ -1,8 +1,8 @@
 """numba: gradients of the scores of given schedules with respect to the table of operations.
 
 A search learns on an instance by changing that table (`policies.jssp.JSSPPolicy.adjustable`), and
-needs no other gradient. The functions here go back through those of `network`, whose results they
-read, and recompute the weights of attention. Weights come transposed, in panels.
+needs no other gradient. The functions here are the backward pass of those of `network`; they read
+their results and recompute the weights of attention. Weights come transposed, in panels.
 """
 
 import math

@@ -1,9 +1,9 @@
 """numba: the CPU rollout kernel for job shops, `run_schedules`; `launch` calls it.
 
-A thread carries a tile of rollouts at a time. Rollouts of the same latent begin alike, and stay
-alike until they choose different jobs: one of them, the leader, stands for all. Each leader goes on
-alone through decisions without a choice. Then the network decides for a group of leaders together:
-the unfinished jobs of all of them are the rows of its products, which take nearly all of the time.
+A thread works on a tile of rollouts at a time. Rollouts of the same latent are identical until they
+choose different jobs; until then one of them, the leader, stands for all. Decisions without a choice
+are made for each leader alone. All other decisions are made by the network for a group of leaders
+together. The rows of its products are their unfinished jobs; the products take nearly all the time.
 
 The compiled code comes from here, from `network`, `rules` and `simd`, and from the kernel of
 tours and routes, whose style this one has.

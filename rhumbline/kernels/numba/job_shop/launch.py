@@ -1,4 +1,4 @@
-"""Launch of the CPU kernel for job shops: a policy's weights as it reads them, and threads."""
+"""Launch of the CPU kernel for job shops: the weights in its form, and its threads."""
 
 import time
 from collections.abc import Generator

@@ -17,7 +17,7 @@ MAX_PARTS = 4  # of an instance's sequences: threads share them, and each needs 
 
 @dataclass(frozen=True)
 class TransposedWeights:
-    """The matrices that gradients go back through, in the order of the kernel's arguments."""
+    """The transposed matrices of the backward pass, in the order of the kernel's arguments."""
 
     token: np.ndarray
     query_key: np.ndarray
@@ -29,7 +29,7 @@ class TransposedWeights:
 
 @dataclass(frozen=True)
 class ScoredSchedules:
-    """Everything that scores depend on, but for the table of operations."""
+    """Everything that scores depend on, except the table of operations."""
 
     tables: ShopTables
     transposed: TransposedWeights
@@ -42,7 +42,7 @@ class ScoredSchedules:
 
 @torch.no_grad()
 def transpose_weights(decoder: Any) -> TransposedWeights:
-    """Return the weights of a decoder for the way back; `build_shop_tables` has those forward."""
+    """Return the weights of the backward pass; `build_shop_tables` has those of the forward pass."""
     qkv = decoder.among.qkv.weight.float()
     width = qkv.shape[1]
     heads = decoder.among.heads
@@ -107,7 +107,7 @@ class ScheduleScores(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, given: ScoredSchedules) -> Tensor:
-        """Score the schedules; the way back computes the network again."""
+        """Score the schedules; the backward pass computes the network again."""
         ctx.given = given
         factor = np.zeros(given.actions.shape[:2], np.float32)
         scores, _ = run_scores(given, factor, differentiates=False)

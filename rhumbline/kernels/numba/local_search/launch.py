@@ -23,7 +23,7 @@ class MoveTuning:
     """Settings of the moves."""
 
     neighbours: int = 16  # nodes that a move may join a node to
-    # Of the largest distance: an apparent gain below it is rounding.
+    # Share of the largest distance; an apparent gain below it is rounding.
     relative_tolerance: float = 1e-10
 
 
@@ -95,7 +95,7 @@ def improvement_tolerance(distance: np.ndarray) -> float:
 def shorten_tour(
     distance: np.ndarray, near: np.ndarray, order: Sequence[int], most: int = UNLIMITED
 ) -> tuple[list[int], int]:
-    """Improve a tour by 2-opt and Or-opt to a common optimum, or by at most `most` moves.
+    """Improve a tour to an optimum of 2-opt and Or-opt together, or by at most `most` moves.
 
     Returns the tour and the number of moves.
     """
@@ -136,7 +136,7 @@ def shorten_routes(
     vehicles: int | None = None,
     most: int = UNLIMITED,
 ) -> tuple[list[list[int]], int]:
-    """Improve routes by all moves to a common optimum, or by at most `most` moves.
+    """Improve routes to an optimum of all moves together, or by at most `most` moves.
 
     Returns the routes and the number of moves.
     """
@@ -271,9 +271,9 @@ def find_cheapest_partition(
 ) -> list[int]:
     """Find the cheapest plan of at most `depth` routes below `ceiling`; empty if there is none.
 
-    `routes` are where the members of each route begin, the members of all routes, counted from 0,
-    the costs relative to the best plan, and codes that identify sets of customers. `best` marks
-    the routes of the best plan. `descent` are the rounds, step size, momentum and patience of the
+    `routes` has four arrays: where the members of each route begin, the members of all routes
+    (counted from 0), costs relative to the best plan, and codes that identify sets of customers.
+    `best` marks the routes of the best plan. `descent` are the rounds, step size, momentum and patience of the
     search for prices. The beam has `width` places, with `spare` candidates for each.
     """
     begin, members, cost, code = routes

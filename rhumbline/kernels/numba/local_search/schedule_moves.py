@@ -2,8 +2,8 @@
 
 A schedule is the order of the operations on each machine; every operation starts as early as that
 allows. A block is a maximal run of operations of a critical path on one machine without a gap. Only
-moves of an operation to the front or the end of its block can help (N6 of Balas and Vazacopoulos
-1998, which contains the swaps of N5 at both ends). Each move is made and measured exactly, which
+moves of an operation to the front or the end of its block can help: N6 of Balas and Vazacopoulos
+(1998), which contains the swaps of N5 at both ends. Each move is made and measured exactly, which
 also detects cycles, and the best is kept.
 """
 

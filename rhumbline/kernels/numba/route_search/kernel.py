@@ -1,7 +1,7 @@
 """numba: steps of ruin, recreate and local search, accepted by simulated annealing.
 
-A step changes a few neighbouring routes and looks at nothing else, so its time does not grow with
-the instance. A step that is rejected restores them.
+A step reads and changes only a few neighbouring routes, so its time does not grow with the
+instance. A step that is rejected restores them.
 """
 
 import math
@@ -39,7 +39,7 @@ from rhumbline.kernels.numba.route_search.ruin import (
 )
 
 CURRENT, BEST, PRICE = range(3)  # indices of `costs`: of the current and the best plan, of a unit of overload
-PRICE_FACTOR = 10.0  # of the price of overload, when local search leaves some ...
+PRICE_FACTOR = 10.0  # factor of the price of overload, when local search leaves some ...
 MAX_PRICE_RISES = 3  # ... and how often it rises before the step is rejected
 
 

@@ -1,9 +1,9 @@
 """numba: the best move that joins one customer to a near one.
 
-A move of customer u joins it to a customer v and removes a leg of each: the one from u in direction
-x, to `a`, and the one from v in direction y, to `b`. Only moves whose new leg u-v is shorter than
-the removed leg u-a are examined: every improving move without changes of load has such a leg at one
-of its ends (the gain criterion of Lin and Kernighan 1973).
+A move of customer u joins it to a customer v and removes a leg of each. The one of u goes in
+direction x to `a`, and the one of v in direction y to `b`. Only moves whose new leg u-v is shorter
+than the removed leg u-a are examined. Every improving move without changes of load has such a leg
+at one of its ends (the gain criterion of Lin and Kernighan 1973).
 
 - A segment of up to three customers from u on, away from a, goes between v and b (relocate, Or-opt),
   or changes places with a segment of up to two customers from b on (swap).

@@ -1,6 +1,6 @@
 """numba: the records that the route search works on, and their types for signatures.
 
-Memory grows with customers times neighbours plus routes, however long a route is.
+Memory grows with customers times neighbours, plus routes; the length of routes does not matter.
 """
 
 from typing import NamedTuple
@@ -78,7 +78,7 @@ class BestPlan(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """Customers that wait for a look at their moves: a ring; `state` has its begin and its length."""
+    """A ring of customers whose moves are to be examined; `state` has its begin and its length."""
 
     customers: np.ndarray
     is_waiting: np.ndarray

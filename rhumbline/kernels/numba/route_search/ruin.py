@@ -1,8 +1,8 @@
 """numba: remove strings of customers, and insert them again (SISR of Christiaens and Vanden Berghe 2020).
 
 Three things differ from the paper. A customer is inserted next to near customers only, so a step
-takes the same time at any size. A route may be overloaded at a price, as local search follows. A new
-route is also opened if that costs less than every insertion, as distances need not be Euclidean.
+takes the same time at any size. A route may be overloaded at a price, because local search follows.
+A new route is also opened if that costs less than every insertion; distances need not be Euclidean.
 """
 
 import math

@@ -1,12 +1,12 @@
 """numba: iterated local search on one tour by sequential edge exchanges; `launch` calls it.
 
-The local search is that of Lin and Kernighan in the form of Helsgaun (2000): a chain begins at a city, removes an edge
+The local search is that of Lin and Kernighan in the form of Helsgaun (2000). A chain begins at a city, removes an edge
 of the tour, adds one to a near city, removes an edge there, and so on. The gain stays positive. If the chain can be
 closed to one tour that is shorter than those of all other chains from that city, it is made. Cities wait in a queue
 (don't-look bits): a city is examined again only after one of its edges has changed.
 
-A kick is a double bridge of three neighbouring segments, which changes the tour in one place. A log of what a kick and
-its repair have written undoes them, so a kick costs as much as it changes.
+A kick is a double bridge of three neighbouring segments, which changes the tour in one place. A log of
+what a kick and its repair have written undoes them, so the time of a kick depends only on what it changes.
 
 `order` holds the cities of the tour, and `place` the position of each city in it.
 """

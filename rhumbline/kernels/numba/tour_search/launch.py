@@ -19,18 +19,18 @@ class ExchangeTuning:
     # Near cities that a chain of 1, 2, ... edges tries. Chains of four edges take three times as
     # long, and tours are no shorter: 0.52 % with (10, 5, 2), 0.50 % with (10, 5).
     breadth: tuple[int, ...] = (10, 5)
-    # Of a segment that a kick moves. In 1 s of CPU time eight files of 150 to 318 cities end at
-    # 0.000 % with 50 cities, at 0.06 % with 30 and at 0.03 % with 100.
+    # Most cities of a segment that a kick moves. In 1 s of CPU time eight files of 150 to 318
+    # cities end at 0.000 % with 50 cities, at 0.06 % with 30 and at 0.03 % with 100.
     kicked_cities: int = 50
     # Four files of 1,002 to 3,038 cities end at 0.32 % with 100 in 8 s, and at 0.50 % with 50.
     kicked_cities_of_large: int = 100
     min_large_cities: int = 1000
-    # Of the longest distance to a near city: an apparent gain below it is rounding.
+    # Share of the longest distance to a near city; an apparent gain below it is rounding.
     relative_tolerance: float = 1e-10
 
 
 TUNING = ExchangeTuning()
-MIN_CITIES = 5  # of a tour that can be kicked
+MIN_CITIES = 5  # fewer cannot be kicked
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class TourSpace:
 
 
 def is_large_tour(size: int) -> bool:
-    """Return whether a tour is large: seconds allow few kicks of each of its parts."""
+    """Return whether a tour is so large that seconds allow few kicks of each of its parts."""
     return size >= TUNING.min_large_cities
 
 
@@ -100,7 +100,7 @@ class TourSearch:
 
     @property
     def is_local_optimum(self) -> bool:
-        """Whether no city waits: `run` kicks the tour, and does not repair it only."""
+        """Whether no city waits in the queue, so that `run` kicks the tour."""
         return int(self.tour.counts[WAITING]) == 0
 
     @property

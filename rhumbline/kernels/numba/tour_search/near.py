@@ -1,6 +1,6 @@
 """numba: near cities of each city, found in the order of the cities from left to right.
 
-Of a cluster that is far from the others, all nearest cities of a city are in the cluster itself. So each city also has
+In a cluster that is far from the others, all nearest cities of a city belong to the cluster. So each city also has
 the nearest one in each of the four quadrants around it.
 """
 
