@@ -117,6 +117,9 @@ class SearchDefaults:
     # From rules, batch, costs and actions: the costs that active search learns from; None: as they
     # are. Its rates are for lengths in the unit square.
     learning_cost: Callable[[Any, Any, Any, Any], Any] | None = None
+    # Of the seconds on a CPU, for the search before the domain's own local search. On eight job
+    # shops half and 0.15 gave gaps of 0.76 and 0.78 % in 10 s of one core.
+    cpu_share: float = 0.5
     # Whether the policy can express every plan that a user may give, and so learn from it.
     learns_from_given_plans: bool = False
     # Whether a search learns from other sequences that spell the same plan (`Problem.views`).

@@ -372,7 +372,7 @@ def settle_after_search(group: Group, task: Task | HostTask, request: SolveReque
     """Return what follows the search of a group within the budget of the request."""
     if isinstance(task, HostTask):
         return settle_without_policy(group, request)
-    after = request.after.adapted(task.domain, group.instances)
+    after = request.after.adapted(task.domain, group.instances, task.device.type == "cuda")
     after = after.settled(task.problem.name, request.budget, task.count)
     if request.budget is DEFAULT_BUDGET:  # a user who names no time need not wait for all of it
         after = replace(after, max_solver_seconds=0.5 * DEFAULT_SECONDS)

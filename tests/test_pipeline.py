@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rhumbline import pipeline
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
 from rhumbline.inputs import instances_from
 from rhumbline.pipeline import Listener, SolveRequest, WrongSettings, solve_groups
@@ -314,3 +315,16 @@ def test_the_name_of_a_strategy_is_kept(policy) -> None:
     (result,) = solve_groups(instances_from(LARGE), request_for(policy, strategy="uniform"))
     assert result.run.strategy_name == "uniform"
     assert isinstance(result.solutions[0], driver.Solution)
+
+
+@pytest.mark.parametrize(
+    ("then", "on_gpu", "share"),
+    [("auto", False, 0.15), ("ruin", False, 0.15), ("auto", True, 0.5), ("pyvrp", False, 0.5)],
+)
+def test_our_own_local_search_has_most_of_the_time_of_a_cpu(
+    then: str, on_gpu: bool, share: float
+) -> None:
+    """Routes gain more from it; solvers of others and GPUs keep half and half."""
+    instances = instances_from("examples/bakery80.vrp")
+    after = AfterSearch(then=then).adapted(DOMAINS["cvrp"], instances, on_gpu)
+    assert after.search_share == share

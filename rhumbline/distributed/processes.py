@@ -120,7 +120,7 @@ class ProcessBackend:
             message: ChunkResult | Lost | None = worker.connection.recv()
         except (EOFError, OSError):
             worker.process.join()
-            message = Lost(f"its worker process ended with code {worker.process.exitcode}")
+            message = Lost(f"its {describe_end(worker)}")
             self.check_start(worker, message.reason)
         if message is None:
             worker.is_ready = True
@@ -158,6 +158,11 @@ class ProcessBackend:
             worker.process.kill()
             worker.process.join()
             worker.connection.close()
+
+
+def describe_end(worker: LocalWorker) -> str:
+    """Return how a process ended, for messages."""
+    return f"worker process ended with code {worker.process.exitcode}"
 
 
 @contextlib.contextmanager

@@ -74,6 +74,8 @@ CVRP_DOMAIN = Domain(
         strategy="cmaes-elite",
         prefers_refine=True,
         # As for the TSP: published rates of EAS-Emb, and a tenth of the published ones of EAS-Lay.
+        # Eight files of CVRPLIB X, 10 s of one core, one seed: 0.27 % with 0.15, 0.37 % with 0.5.
+        cpu_share=0.15,
         published=(PublishedSearch(2, 0.1),),
         eas_emb=ActiveSearchRates(0.0049, 0.0063),
         eas_lay=ActiveSearchRates(0.00041, 0.013),

@@ -120,15 +120,20 @@ class AfterSearch:
             count = max(count, TUNING.handed_plans)
         return count
 
-    def adapted(self, domain: Domain, instances: Sequence[Any]) -> "AfterSearch":
-        """Return the same with little time for the search where the policy cannot help it.
+    def adapted(
+        self, domain: Domain, instances: Sequence[Any], on_gpu: bool = False
+    ) -> "AfterSearch":
+        """Return the same with the time for the search that suits the domain and the device.
 
-        Constructed plans are better there, so they count too, unless only the search is wanted.
+        It is little where the policy cannot help. Constructed plans are better there, so they count
+        too, unless only the search is wanted.
         """
-        if not is_far_from_planes(domain, instances):
+        if is_far_from_planes(domain, instances):
+            share = TUNING.far_search_share
+            return replace(self, search_share=share, with_construction=self.then is not None)
+        if on_gpu or self.then not in ("auto", domain.improver):
             return self
-        share = TUNING.far_search_share
-        return replace(self, search_share=share, with_construction=self.then is not None)
+        return replace(self, search_share=domain.search.cpu_share)
 
     def settled(self, problem: str, budget: Budget, count: int = 1) -> "AfterSearch":
         """Return the same with what "auto" stands for: a solver for `count` instances, or None."""

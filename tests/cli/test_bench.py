@@ -337,6 +337,7 @@ def test_progress_says_what_is_missing() -> None:
     assert "cost 7.7000" in progress_text(RunProgress(2, 2, 0.0, ()), (lost, found), 0.0)
 
 
+@pytest.mark.slow
 def test_the_quick_suite_runs_with_the_shipped_weights(rhumb: Run, tmp_path: Path) -> None:
     """One instance of each set, as CI can afford; the gaps are those of a trained policy."""
     out = tmp_path / "quick.jsonl"

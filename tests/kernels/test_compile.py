@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rhumbline.kernels import MAX_STREAM_NODES, MAX_TILE_NODES
 from rhumbline.kernels.triton.rollout import launch as triton_rollout
 
@@ -65,6 +67,7 @@ def number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
+@pytest.mark.slow
 def test_the_largest_rollout_kernel_fits_a_hopper():
     """Sampled tours of 256 nodes in the launcher's largest tile need the most; CVRP needs no more.
 
@@ -82,6 +85,7 @@ def test_the_largest_rollout_kernel_fits_a_hopper():
         assert 100 <= number(use["registers"]) <= 255
 
 
+@pytest.mark.slow
 def test_kernels_for_large_instances_fit_a_hopper():
     """Both kernels fit for all sizes beyond the largest tile, with prefixes or without; two
     programs share a processor.

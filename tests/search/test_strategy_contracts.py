@@ -1,5 +1,6 @@
 """Every strategy keeps the contracts of `rhumbline.testing` on every problem, or refuses it."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,8 +20,15 @@ from rhumbline.testing import check_strategy
 TOURS = CASES[0]
 
 
-@pytest.mark.parametrize("name", sorted(STRATEGIES))
-@pytest.mark.parametrize("case", CASES, ids=str)
+def cases_and_names() -> Iterator[Any]:
+    """Yield all pairs; those of the per-machine network, which has no kernel, take seconds each."""
+    for case in CASES:
+        for name in sorted(STRATEGIES):
+            is_slow = str(case) == "jssp-machines" and name != "sampling"
+            yield pytest.param(case, name, marks=[pytest.mark.slow] if is_slow else [])
+
+
+@pytest.mark.parametrize(("case", "name"), list(cases_and_names()))
 def test_strategies(case: Case, name: str) -> None:
     """A search keeps its budget, belongs to its seed and to each instance alone."""
     refusal = check_strategy(STRATEGIES[name](), case.rules, case.policy, case.instances())

@@ -195,6 +195,7 @@ def test_regions_only_improve_a_plan(driver: Any) -> None:
     assert search_three_regions(driver, 1)[0] == plan
 
 
+@pytest.mark.slow
 def test_the_shipped_policy_improves_a_constructed_plan() -> None:
     """Regions alone: `then=None`, and the solution counts them as attempts."""
     (solution,) = rhumbline.solve(DELIVERY, seconds=4, then=None)
