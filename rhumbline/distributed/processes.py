@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from typing import Any
@@ -91,6 +92,8 @@ class ProcessBackend:
         process = PROCESSES.Process(
             target=solve_until_closed, args=(theirs, self.solve, setting), daemon=True
         )
+        # Python starts its resource tracker with the first process, and unblocks SIGINT after that.
+        resource_tracker.ensure_running()
         with blocked_interrupts():
             process.start()
         theirs.close()

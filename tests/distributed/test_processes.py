@@ -2,8 +2,10 @@
 
 import multiprocessing
 import os
+import signal
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -147,6 +149,19 @@ def test_a_worker_that_dies_between_two_chunks_is_replaced() -> None:
         backend.submit(chunks[1])
         (outcome,) = backend.wait()
         assert sorted(outcome.result.solutions) == [5, 6, 7, 8, 9]
+    finally:
+        backend.close()
+
+
+@slow
+def test_no_worker_hears_ctrl_c() -> None:
+    """SIGINT is blocked in each of them from its start, also in the first."""
+    backend = ProcessBackend(DiesOnArrival(), WorkerPlan(2, 1))
+    try:
+        for worker in backend.workers:
+            status = Path(f"/proc/{worker.process.pid}/status").read_text(encoding="ascii")
+            blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:"))
+            assert int(blocked.split()[1], 16) & 1 << (signal.SIGINT - 1)
     finally:
         backend.close()
 
