@@ -86,7 +86,7 @@ def test_merge_keeps_the_order_of_the_input_and_says_what_is_missing(tmp_path) -
 def test_merge_refuses_results_of_other_options(tmp_path) -> None:
     write(tmp_path / "1.jsonl", LINES)
     write(tmp_path / "2.jsonl", [("c", {"cost": 3})], options="p")
-    with pytest.raises(InputError, match=r"2.jsonl:1: is of other options"):
+    with pytest.raises(InputError, match=r"2.jsonl:1: has other options"):
         merge_results([tmp_path / "1.jsonl", tmp_path / "2.jsonl"], tmp_path / "all.jsonl")
 
 
