@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from rhumbline.serve.latent_log import LatentLog
+from rhumbline.serve.latents.log import LatentLog
 
 MAX_CURVE = 400  # improvements that are kept; of more, early ones are thinned out
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from rhumbline.errors import InputError
 from rhumbline.serve.jobs import Job, JobState, new_id
-from rhumbline.serve.latent_decoder import LatentDecoder
-from rhumbline.serve.latent_log import LatentLog, StoredLatents
+from rhumbline.serve.latents.decoder import LatentDecoder
+from rhumbline.serve.latents.log import LatentLog, StoredLatents
 from rhumbline.serve.pool import WorkerProcess, threads_per_worker
 from rhumbline.serve.requests import Refused, make_instance, max_batch_length, parse_request
 from rhumbline.serve.settings import ServiceSettings

@@ -12,7 +12,7 @@ from typing import Any
 
 from rhumbline.errors import InputError
 from rhumbline.serve.jobs import Job, JobState
-from rhumbline.serve.latent_log import LatentLog, StoredLatents
+from rhumbline.serve.latents.log import LatentLog, StoredLatents
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (

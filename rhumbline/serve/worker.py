@@ -23,7 +23,7 @@ from rhumbline.search.after_search import Improvement
 from rhumbline.search.driver import Progress
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategy import Distributions
-from rhumbline.serve.latent_plans import LATENT_QUESTIONS
+from rhumbline.serve.latents.plans import LATENT_QUESTIONS
 from rhumbline.serve.plan_facts import verified_plan
 from rhumbline.serve.requests import make_instance, parse_request
 from rhumbline.serve.settings import ServiceSettings

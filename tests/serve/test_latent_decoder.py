@@ -4,8 +4,8 @@ import pytest
 from fake_workers import FakeWorker
 
 from rhumbline.errors import InputError
-from rhumbline.serve import latent_decoder
-from rhumbline.serve.latent_decoder import LatentDecoder
+from rhumbline.serve.latents import decoder as latent_decoder
+from rhumbline.serve.latents.decoder import LatentDecoder
 from rhumbline.serve.requests import Refused
 from rhumbline.serve.settings import ServiceSettings
 

@@ -31,7 +31,7 @@ from rhumbline.serve.http.openapi import openapi_document
 from rhumbline.serve.http.problems import HANDLERS
 from rhumbline.serve.http.security import Guard, Tokens
 from rhumbline.serve.jobs import Job
-from rhumbline.serve.latent_plans import LANDSCAPE_EXTENTS
+from rhumbline.serve.latents.plans import LANDSCAPE_EXTENTS
 from rhumbline.serve.requests import Refused
 from rhumbline.serve.service import Service
 from rhumbline.serve.settings import ServiceSettings

@@ -41,7 +41,7 @@ class TourArrays(NamedTuple):
     log_city: np.ndarray  # [N] what was there before
     scratch: np.ndarray  # [N] cities that are moved
     best: np.ndarray  # [N] the shortest tour so far
-    breadth: np.ndarray  # [MAX_EDGES] near cities that a chain of so many edges tries
+    breadth: np.ndarray  # [MAX_EDGES] near cities that a chain of 0, 1, ... edges tries
     random: np.ndarray  # [1] state of the random generator
 
 
@@ -54,7 +54,7 @@ class Chain(NamedTuple):
     best_city: np.ndarray  # the same of the best chain
     best_left: np.ndarray
     best_is_ahead: np.ndarray
-    gain: np.ndarray  # [MAX_EDGES + 1] removed minus added length of a chain of so many edges, before it is closed
+    gain: np.ndarray  # [MAX_EDGES + 1] removed minus added length of a chain of 0, 1, ... edges, before it is closed
     choice: np.ndarray  # [MAX_EDGES + 1] the next candidate there: a near city and one of its two edges
     choices: np.ndarray  # [MAX_EDGES + 1] the number of candidates there
     rank: np.ndarray  # [MAX_EDGES] rank of each edge by position
@@ -227,7 +227,7 @@ def recall_chain(chain, edges):
 
 @njit_function
 def extend_chain(tour, chain, edges, gain):
-    """Let a chain of so many edges try its candidates, from the first on."""
+    """Let a chain with this number of edges try its candidates, from the first on."""
     chain.gain[edges] = gain
     chain.choice[edges] = 0
     chain.choices[edges] = 2 * min(tour.breadth[edges], tour.near.shape[1])

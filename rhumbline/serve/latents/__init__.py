@@ -1,0 +1,1 @@
+"""The latents of a job: what was tried, and the plans that they give."""
