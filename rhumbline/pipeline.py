@@ -227,7 +227,7 @@ def make_runs(
     for problem, loaded in policies.items():
         rules = rules_of(loaded.policy).name
         sizes = [len(group.places) for group in groups if group.instances[0].problem == problem]
-        after = request.after.settled(rules, request.budget, min(sizes, default=1))
+        after = request.after.resolve_solver(rules, request.budget, min(sizes, default=1))
         after.check(rules, request.budget)
         if any(instance.problem == problem for instance in started):
             plan_tools(rules, "a warm start")
@@ -277,7 +277,7 @@ def check_large(group: Group, request: SolveRequest) -> None:
         advice = "leave out the search and its settings: local search does the work"
         size = describe_size(first, domain)
         raise InputError(f"{shorten(first.name)}: {size}; {advice}")
-    after = settle_without_policy(group, request)
+    after = resolve_without_policy(group, request)
     after.check(first.problem, request.budget)
     if after.then:
         improvers.check_size(after.then, first)
@@ -304,7 +304,7 @@ def make_large_run(
     first = group.instances[0]
     rules = DOMAINS[first.problem].problem
     task = HostTask(rules, group.instances, request.seed)
-    after = settle_without_policy(group, request)
+    after = resolve_without_policy(group, request)
     if not has_searched_regions(first, request):
         return GroupRun(group.places, task, "construction", None, None, request.budget, after)
     loaded = policies[first.problem]
@@ -314,14 +314,14 @@ def make_large_run(
     return GroupRun(group.places, task, "regions", None, loaded, request.budget, after)
 
 
-def settle_without_policy(group: Group, request: SolveRequest) -> AfterSearch:
+def resolve_without_policy(group: Group, request: SolveRequest) -> AfterSearch:
     """Return what follows the constructions of a group.
 
     Local search has all the time; without it, the search by regions.
     """
     first = group.instances[0]
     after = replace(request.after, search_share=0.0)
-    return after.settled(first.problem, request.budget, len(group.instances))
+    return after.resolve_solver(first.problem, request.budget, len(group.instances))
 
 
 def count_preparation(runs: Iterator[GroupRun], seconds: float) -> Iterator[GroupRun]:
@@ -347,7 +347,7 @@ def make_run(
         name = given if isinstance(given, str) else type(given).__name__
         chosen = strategy
     policy = policies[task.problem.solves]
-    after = settle_after_search(group, task, request)
+    after = resolve_after_search(group, task, request)
     run = GroupRun(group.places, task, name, chosen, policy, request.budget, after)
     return one_attempt(run) if is_trivial(group) else run
 
@@ -368,12 +368,12 @@ def one_attempt(run: GroupRun) -> GroupRun:
     return replace(run, strategy_name="greedy", strategy=Greedy(), budget=budget, after=after)
 
 
-def settle_after_search(group: Group, task: Task | HostTask, request: SolveRequest) -> AfterSearch:
+def resolve_after_search(group: Group, task: Task | HostTask, request: SolveRequest) -> AfterSearch:
     """Return what follows the search of a group within the budget of the request."""
     if isinstance(task, HostTask):
-        return settle_without_policy(group, request)
-    after = request.after.adapted(task.domain, group.instances, task.device.type == "cuda")
-    after = after.settled(task.problem.name, request.budget, task.count)
+        return resolve_without_policy(group, request)
+    after = request.after.with_shares(task.domain, group.instances, task.device.type == "cuda")
+    after = after.resolve_solver(task.problem.name, request.budget, task.count)
     if request.budget is DEFAULT_BUDGET:  # a user who names no time need not wait for all of it
         after = replace(after, max_solver_seconds=0.5 * DEFAULT_SECONDS)
     return after
@@ -457,7 +457,7 @@ def limit_run(run: GroupRun, group: Group, request: SolveRequest, shares: TimeSh
     has_own_budget = run.budget is not request.budget  # of one attempt, which is short
     if request.total_seconds is None or has_own_budget:
         return run
-    after = settle_after_search(group, run.task, replace(request, budget=budget))
+    after = resolve_after_search(group, run.task, replace(request, budget=budget))
     return replace(run, budget=budget, after=after)
 
 

@@ -241,17 +241,17 @@ def test_auto_takes_our_local_search_where_it_can_help(
     then: str | None, budget: Budget, count: int, solver: str | None
 ) -> None:
     """There have to be seconds, and enough for each instance; names are taken as they are."""
-    assert AfterSearch(then=then).settled("tsp", budget, count).then == solver
+    assert AfterSearch(then=then).resolve_solver("tsp", budget, count).then == solver
 
 
 def test_auto_needs_an_improver_that_is_installed(monkeypatch) -> None:
     """A problem without one, other rules, and a broken package: all the time to the search."""
     budget = Budget(seconds=9.0)
-    assert AfterSearch(then="auto").settled("knapsack", budget).then is None
-    assert AfterSearch(then="auto").settled("jssp-machines", budget).then is None
-    assert AfterSearch(then="auto").settled("jssp", budget).then == "tabu"
+    assert AfterSearch(then="auto").resolve_solver("knapsack", budget).then is None
+    assert AfterSearch(then="auto").resolve_solver("jssp-machines", budget).then is None
+    assert AfterSearch(then="auto").resolve_solver("jssp", budget).then == "tabu"
     monkeypatch.setitem(sys.modules, "numba", None)  # importing it fails
-    assert AfterSearch(then="auto").settled("jssp", budget).then is None
+    assert AfterSearch(then="auto").resolve_solver("jssp", budget).then is None
 
 
 def test_the_default_budget_leaves_half_of_its_time_to_local_search(policy, monkeypatch) -> None:
@@ -326,5 +326,5 @@ def test_our_own_local_search_has_most_of_the_time_of_a_cpu(
 ) -> None:
     """Routes gain more from it; solvers of others and GPUs keep half and half."""
     instances = instances_from("examples/bakery80.vrp")
-    after = AfterSearch(then=then).adapted(DOMAINS["cvrp"], instances, on_gpu)
+    after = AfterSearch(then=then).with_shares(DOMAINS["cvrp"], instances, on_gpu)
     assert after.search_share == share

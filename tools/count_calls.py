@@ -14,7 +14,15 @@ from types import FrameType
 from typing import Any
 
 PACKAGE = str(Path(__file__).resolve().parents[1] / "rhumbline")
-DECISIONS = ("choose_engine", "resolve", "collate", "check", "settled", "build_strategy", "encode")
+DECISIONS = (
+    "choose_engine",
+    "resolve",
+    "collate",
+    "check",
+    "resolve_solver",
+    "build_strategy",
+    "encode",
+)
 
 
 class CallCounter:

@@ -95,7 +95,7 @@ def solve_many(
         after=AfterSearch(top, polish, then),
     )
     resolve_strategy(strategy)
-    request = settle_device(request, workers)
+    request = resolve_device(request, workers)
     stream = stream_of(instances)
     chunks = cut_into_chunks(stream, chunk_length(chunk, request.device), augment)
     return single_results(chunks, request, WorkerOptions(workers, threads))
@@ -157,7 +157,7 @@ def single_instances(sources: Iterable[Any]) -> Iterator[Any]:
         yield found[0]
 
 
-def settle_device(request: SolveRequest, workers: Workers) -> SolveRequest:
+def resolve_device(request: SolveRequest, workers: Workers) -> SolveRequest:
     """Return the request; the default device of a cluster is the CPU, whatever is here."""
     if workers == "ray" and request.device == "auto":
         return replace(request, device="cpu")

@@ -120,7 +120,7 @@ class AfterSearch:
             count = max(count, TUNING.handed_plans)
         return count
 
-    def adapted(
+    def with_shares(
         self, domain: Domain, instances: Sequence[Any], on_gpu: bool = False
     ) -> "AfterSearch":
         """Return the same with the time for the search that suits the domain and the device.
@@ -135,7 +135,7 @@ class AfterSearch:
             return self
         return replace(self, search_share=domain.search.cpu_share)
 
-    def settled(self, problem: str, budget: Budget, count: int = 1) -> "AfterSearch":
+    def resolve_solver(self, problem: str, budget: Budget, count: int = 1) -> "AfterSearch":
         """Return the same with what "auto" stands for: a solver for `count` instances, or None."""
         if self.then != "auto":
             return self
@@ -147,7 +147,7 @@ class AfterSearch:
     def check(self, problem: str, budget: Budget) -> None:
         """Raise, before any work, if a phase cannot run. Compile its kernels now, off the clock.
 
-        What "auto" stands for has to be settled.
+        What "auto" stands for has to be resolved.
         """
         if self.plans_to_keep:
             plan_tools(problem, "more than the best plan of a search")
@@ -258,7 +258,7 @@ def solve_task(
     Returns the solutions, and whether Ctrl-C ended the run early. It may come at any time.
     """
     after = finish or AfterSearch()
-    after = after.settled(task.problem.name, budget, task.count)
+    after = after.resolve_solver(task.problem.name, budget, task.count)
     run = AfterSearchRun(task, budget, after, time.monotonic(), watch)
     interrupted = False
     steps = list[Progress]()

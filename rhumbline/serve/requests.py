@@ -87,7 +87,7 @@ def parse_request(body: Any, settings: ServiceSettings) -> JobRequest:
     check_name(then, "then", ("none", *SOLVER_NAMES))
     latents = options.get("latents", False)
     if not isinstance(latents, bool):
-        raise InputError(f"latents is {shown(latents)}, expected true or false")
+        raise InputError(f"latents is {quote_value(latents)}, expected true or false")
     return JobRequest(
         instance=fields,
         seconds=seconds,
@@ -121,7 +121,7 @@ def instance_from_text(fields: dict[str, Any]) -> Any:
     text = fields.pop("text")
     name = fields.pop("name", "instance")
     if fields:
-        given = ", ".join(shown(field) for field in fields)
+        given = ", ".join(quote_value(field) for field in fields)
         raise InputError(f'a job with "text" has no other fields of an instance; it has {given}')
     if not isinstance(text, str) or not isinstance(name, str):
         raise InputError('"name" and "text" are strings')
@@ -157,7 +157,7 @@ def number_within(options: Mapping[str, Any], name: str, largest: float) -> floa
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 < value <= largest or not math.isfinite(value):
         expected = f"expected a number above 0, {largest:g} at most"
-        raise InputError(f"{name} is {shown(value)}, {expected}")
+        raise InputError(f"{name} is {quote_value(value)}, {expected}")
     return float(value)
 
 
@@ -171,7 +171,7 @@ def whole_number_within(
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not is_whole or not least <= value <= largest:
         expected = f"expected a whole number from {least} to {largest:,}"
-        raise InputError(f"{name} is {shown(value)}, {expected}")
+        raise InputError(f"{name} is {quote_value(value)}, {expected}")
     return value
 
 
@@ -180,10 +180,12 @@ def check_name(value: Any, what: str, known: tuple[str, ...]) -> None:
     if value in known:
         return
     hint = did_you_mean(value, known) if isinstance(value, str) else ""
-    raise InputError(f"{what} is {shown(value)}, which is not known{hint}; use {', '.join(known)}")
+    raise InputError(
+        f"{what} is {quote_value(value)}, which is not known{hint}; use {', '.join(known)}"
+    )
 
 
-def shown(value: Any) -> str:
+def quote_value(value: Any) -> str:
     """Return a value of a request for a message: short, and on one line."""
     return repr(value)[:60]
 

@@ -20,7 +20,7 @@ from rhumbline.distributed.results_file import ResultsFile
 from rhumbline.distributed.run import (
     WorkerOptions,
     chunk_length,
-    settle_device,
+    resolve_device,
     solve_with_workers,
 )
 from rhumbline.distributed.shards import WHOLE, Shard
@@ -152,7 +152,7 @@ def run_many(
     verbosity: Verbosity,
 ) -> int:
     """Solve the instances of all paths, and put out each result as soon as it is there."""
-    request = settle_device(request, options.workers.workers)
+    request = resolve_device(request, options.workers.workers)
     stream = InstanceStream(paths, file_options)
     if stream.skipped_note:
         verbosity.note(stream.skipped_note)
