@@ -1,6 +1,7 @@
 """Classical solvers as methods of a suite, to compare with.
 
-Each solver uses one thread. Its library is loaded at the first use.
+Each solver uses one thread, except CP-SAT with its setting `workers`. Its library is loaded at the
+first use.
 
 A solver returns the actions of a plan. For the TSP these are the cities of the tour, for the CVRP
 the customers with 0 between routes. For the JSSP they are 0, then the job of each decision.
@@ -327,11 +328,11 @@ def ortools_route(model: Any, manager: Any, solution: Any, vehicle: int) -> list
 
 
 def cpsat_jobs(task: SolverTask) -> SolverActions:
-    """Solve a JSSP with CP-SAT of OR-Tools, with one worker and without an initial plan."""
+    """Solve a JSSP with CP-SAT of OR-Tools, without an initial plan. One worker by default."""
     instance = task.instance
     seconds = task.require_seconds()
     model, starts = cpsat.build_model(instance)
-    solver = cpsat.make_solver(seconds, task.seed, workers=1)
+    solver = cpsat.make_solver(seconds, task.seed, task.setting("workers", 1))
     if not cpsat.run_solver(solver, model):
         raise Infeasible(f"{instance.name}: CP-SAT found no schedule in {seconds:g} s")
     schedule = cpsat.solver_schedule(solver, starts)
@@ -476,6 +477,7 @@ BASELINES: dict[str, Baseline] = {
         {JSSPInstance.problem: cpsat_jobs},
         package="ortools",
         install=extra_command("solvers"),
+        settings=("workers",),
     ),
     "concorde": Baseline(
         "Concorde",
