@@ -12,7 +12,6 @@ from torch import Tensor
 from rhumbline.decoding.engines import CompiledEngine
 from rhumbline.errors import InputError
 from rhumbline.kernels.threads import SHARED_CORES
-from rhumbline.search.account import Spent
 from rhumbline.search.first_plans import first_solutions, latest_end
 from rhumbline.search.solution import Solution, incumbent
 from rhumbline.search.strategies import build_strategy
@@ -26,6 +25,7 @@ from rhumbline.search.strategy import (
     engine_for,
 )
 from rhumbline.search.task import Task
+from rhumbline.search.task.account import Spent
 from rhumbline.search.without_policy.host_task import HostTask
 
 

@@ -18,15 +18,14 @@ from rhumbline.errors import InputError
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
 from rhumbline.problems.tsp import TSP, Tour
-from rhumbline.search import pacing
-from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.plan_sets.elite import EliteSet
 from rhumbline.search.strategies.cmaes_elite import CMAESElite
 from rhumbline.search.strategies.cmaes_refine import CMAESRefine, best_latent, random_views
 from rhumbline.search.strategies.sgbs import Beam
 from rhumbline.search.strategy import warm_up_run_of
-from rhumbline.search.task import Spent, Task, make_task, set_warm_start
+from rhumbline.search.task import Spent, Task, make_task, pacing, set_warm_start
+from rhumbline.search.task import task as tasks
 
 # A depot in the middle, two customers in each corner and two more on the way to the first.
 XY = [

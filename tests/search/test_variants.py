@@ -8,7 +8,6 @@ from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search import cma_es
-from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategies.cmaes_eas import CMAESEAS
@@ -18,6 +17,7 @@ from rhumbline.search.strategies.population import Population, best_pairs
 from rhumbline.search.strategies.sgbs import SGBS, SGBSEAS
 from rhumbline.search.strategies.start_bandit import StartBandit
 from rhumbline.search.task import make_task
+from rhumbline.search.task import task as tasks
 
 
 def rollouts_of_cost(cost: list) -> Rollouts:
