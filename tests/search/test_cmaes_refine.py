@@ -8,8 +8,7 @@ import torch
 from fleets import vehicles
 
 from rhumbline.decoding.neighbourhoods import (
-    MAX_FREE_NODES,
-    MIN_FREE_NODES,
+    TUNING,
     neighbourhood_prefixes,
     route_prefixes,
     tour_prefixes,
@@ -151,7 +150,7 @@ def test_neighbourhoods_come_in_the_shares_that_were_asked_for(driver: CVRPPolic
     assert len(made[0].actions[0].unique(dim=0)) > 1
     free = 40 - (made[0].actions * (torch.arange(80) < made[0].length[..., None]) != 0).sum(2)
     assert free.min() >= 10  # two routes
-    assert free.max() <= MAX_FREE_NODES
+    assert free.max() <= TUNING.max_free_nodes
     assert isinstance(state.beam, Beam)
     assert task.account.attempts == 4 + 2
     state, _, _ = strategy.step(task, state)
@@ -306,7 +305,7 @@ def test_impossible_settings_are_refused(settings) -> None:
 
 def test_sizes_of_neighbourhoods() -> None:
     """Neighbourhoods are large enough to change something, and small beside 100 nodes."""
-    assert 4 < MIN_FREE_NODES < MAX_FREE_NODES < 100
+    assert 4 < TUNING.min_free_nodes < TUNING.max_free_nodes < 100
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rhumbline.decoding import CHUNK_ELEMENTS, Rollouts
+from rhumbline.decoding import Rollouts
+from rhumbline.decoding.rollouts import TUNING as ROLLOUT_TUNING
 from rhumbline.domain import ActiveSearchRates, SearchDefaults
 from rhumbline.errors import InputError, note_once
 from rhumbline.policies.attention.memory import Memory, ResidualLayer
@@ -384,7 +385,7 @@ def slices(count: int, size: int) -> Iterator[slice]:
 def max_chunk_size(task: Task, steps: int) -> int:
     """Return how many sequences of a length may be scored together."""
     device = task.device.type
-    elements = CHUNK_ELEMENTS[device]
+    elements = ROLLOUT_TUNING.chunk_elements[device]
     if device == "cpu":
         elements *= 4
     actions = task.problem.action_count(task.batch)
