@@ -20,15 +20,14 @@ from rhumbline.problems.jssp import JSSP, JSSPBatch, JSSPState
 from rhumbline.problems.jssp.rules import BEYOND_HORIZON, NextOperations
 from rhumbline.record import Record
 
-CLIP = 10.0  # scores are CLIP * tanh(. / CLIP)
-# Added to what attention must not see. It is finite, so that rows that see nothing stay finite.
-MASK_BIAS = -1e9
-
 
 @dataclass(frozen=True)
 class JSSPTuning:
     """Constants of the network and of its computation on a CPU."""
 
+    clip: float = 10.0  # logits are clip * tanh(score / clip)
+    # Added to what attention must not see. It is finite, so that rows that see nothing stay finite.
+    mask_bias: float = -1e9
     # Sums of exponentials between these are far from rounding to nothing or to infinity.
     min_softmax_sum: float = 1e-20
     max_softmax_sum: float = 1e20
@@ -104,8 +103,8 @@ def machine_groups(batch: JSSPBatch) -> MachineGroups:
     return MachineGroups(
         member=member,
         place=place,
-        on_machine=MASK_BIAS * is_empty.float(),
-        in_job=MASK_BIAS * is_missing.float(),
+        on_machine=TUNING.mask_bias * is_empty.float(),
+        in_job=TUNING.mask_bias * is_missing.float(),
     )
 
 
@@ -425,7 +424,7 @@ class Dispatcher(nn.Module):
         unfinished = seen[:, None, :1]
         is_finished = unfinished == 0
         bias = rivals[:, None] * self.rival
-        return bias + MASK_BIAS * is_finished
+        return bias + TUNING.mask_bias * is_finished
 
     def mean_context(
         self,
@@ -451,7 +450,7 @@ class Dispatcher(nn.Module):
         hidden = F.relu(hidden)
         score = self.score(hidden)
         score = score[..., 0].float()
-        return CLIP * torch.tanh(score / CLIP)
+        return TUNING.clip * torch.tanh(score / TUNING.clip)
 
 
 def decision_features(
