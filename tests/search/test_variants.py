@@ -61,7 +61,7 @@ def test_narrow_components_restart(policy, make_instances) -> None:
 
 def test_start_bandit_by_hand() -> None:
     """The lowest mean minus the spread over the root of the trials, in the order of the starts."""
-    arms = StartBandit.untried(1, 4, torch.device("cpu")).record(
+    arms = StartBandit.make(1, 4, torch.device("cpu")).record(
         None, torch.tensor([[4.0, 1.0, 3.0, 2.0]])
     )
     assert arms.best(2).tolist() == [[1, 3]]

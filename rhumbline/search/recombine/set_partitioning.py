@@ -168,7 +168,7 @@ def solve_batched(problem: PartitionProblem, width: int, packed: bool) -> Int[Te
     slices = instance_slices(count, width * columns)
     tables = list[PackedRoutes | DenseRoutes]()
     for rows in slices:
-        table = kind.of(value[rows], served[rows], code[rows], most[rows])
+        table = kind.build(value[rows], served[rows], code[rows], most[rows])
         tables.append(table)
     totals = list[Tensor]()
     selections = list[Tensor]()
@@ -350,7 +350,7 @@ class DenseRoutes(Record):
     most: Float[Tensor, "B"]  # sums of values from here on make no better plan
 
     @classmethod
-    def of(cls, value: Tensor, served: Tensor, code: Tensor, most: Tensor) -> Self:
+    def build(cls, value: Tensor, served: Tensor, code: Tensor, most: Tensor) -> Self:
         """Build the table, in bfloat16 on a GPU.
 
         Half the size is faster. Counts are exact up to 256, and only the least count matters.
@@ -407,7 +407,7 @@ class PackedRoutes(Record):
     customers: int
 
     @classmethod
-    def of(cls, value: Tensor, served: Tensor, code: Tensor, most: Tensor) -> Self:
+    def build(cls, value: Tensor, served: Tensor, code: Tensor, most: Tensor) -> Self:
         """Build the table. Low values come first: the kernel lists the first routes it finds."""
         device = value.device
         value, order = value.sort(dim=1, stable=True)

@@ -91,7 +91,7 @@ class CMAES(Strategy[CMAESState]):
         means = means.expand(task.count, -1, -1)
         return CMAESState(
             components=cma_es.initial_state(means.contiguous(), self.sigma),
-            bandit=StartBandit.untried(task.count, starts, task.device),
+            bandit=StartBandit.make(task.count, starts, task.device),
         )
 
     def step(self, task: Task, state: CMAESState, memory: Any = None) -> Step:
