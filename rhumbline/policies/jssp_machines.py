@@ -82,7 +82,7 @@ class Affine(NamedTuple):
         """Apply the map."""
         return F.linear(x, self.weight, self.bias)
 
-    def after(self, first: "Affine") -> "Affine":
+    def compose(self, first: "Affine") -> "Affine":
         """Return the composition of `first` and this map."""
         weight = self.weight @ first.weight
         bias = self.weight @ first.bias
@@ -240,12 +240,12 @@ class ShopEncoder(nn.Module):
         """Return the products of weights, with `match` of the decoder."""
         token = as_affine(self.busy)
         out = as_affine(self.places.out)
-        qkv = as_affine(self.machines.qkv).after(token)
+        qkv = as_affine(self.machines.qkv).compose(token)
         weight = torch.cat([token.weight, qkv.weight])
         bias = torch.cat([token.bias, qkv.bias])
         return FoldedWeights(
             machine=Affine(weight, bias),
-            operation=out.after(self.places.part(2, 3)),  # attention to one token is its value
+            operation=out.compose(self.places.part(2, 3)),  # attention to one token is its value
             match=match,
             waiting=self.waiting.weight[:, 0] + self.waiting.bias,
         )

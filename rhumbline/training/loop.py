@@ -273,11 +273,11 @@ def complete_policies(trainer: Trainer, out: Path, validation: dict[str, float] 
     facts = training_facts(trainer, validation)
     is_best = trainer.best_update == trainer.update
     for name in (RUN_FILES.policy, RUN_FILES.best_policy)[: 1 + is_best]:
-        if stored_update(out / name) != trainer.update:
+        if read_update_count(out / name) != trainer.update:
             save(out / name, trainer.average, facts)
 
 
-def stored_update(path: Path) -> int | None:
+def read_update_count(path: Path) -> int | None:
     """Return the number of updates of a checkpoint, or None if it cannot be read."""
     try:
         _, header = read_tensor_file(path)

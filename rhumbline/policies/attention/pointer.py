@@ -153,12 +153,12 @@ class PointerDecoder(nn.Module):
         points = torch.baddbmm(shift.pointer, glimpse, memory.pointer.transpose(1, 2))
         return CLIP * torch.tanh(points)
 
-    def layered(
+    def score_through_layer(
         self, memory: Memory, shift: LatentBias, glimpse: Float[Tensor, "B R D"]
     ) -> Float[Tensor, "B R N"]:
-        """Return the scores from glimpses before the layer; row r has latent r // (R / K).
+        """Return the scores of glimpses as attention gives them, before the residual layer.
 
-        Products may be in 16 bits; what follows is not.
+        Row r has latent r // (R / K). Products may be in 16 bits; what follows is not.
         """
         assert memory.layer is not None
         glimpse = memory.layer(glimpse)

@@ -71,7 +71,7 @@ class MutationDraws:
         return self.uniform < self.power
 
     @property
-    def fling(self) -> Float[Tensor, "B N 1"]:
+    def fling_distance(self) -> Float[Tensor, "B N 1"]:
         """Return how far beyond the border of a hole each point lands; exponential."""
         return -RANGES.mean_fling * torch.log1p(-self.share)
 
@@ -114,7 +114,7 @@ def explode(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     radius = interpolate(RANGES.explosion_radius, draws.size)
     centre = draws.centre
     direction, distance = unit_vectors(centre - points)
-    landing = radius + draws.fling
+    landing = radius + draws.fling_distance
     is_inside = distance < radius
     return is_inside, centre + landing * direction
 
@@ -175,7 +175,7 @@ def expand(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     foot = project_on_line(points, draws)
     radius = interpolate(RANGES.region_radius, draws.size)
     direction, distance = unit_vectors(points - foot)
-    landing = radius + draws.fling
+    landing = radius + draws.fling_distance
     is_inside = distance < radius
     return is_inside, foot + landing * direction
 
