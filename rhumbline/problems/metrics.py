@@ -153,12 +153,14 @@ def minimise_stress(
     least = np.quantile(positive, TUNING.short_quantile)
     least = max(least, TUNING.min_short_share * positive.max())
     bounded = np.maximum(distances, least)
-    weight = torch.from_numpy(np.where(off_diagonal, (least / bounded) ** 2, 0.0))
+    squared = (least / bounded) ** 2
+    weight = torch.from_numpy(np.where(off_diagonal, squared, 0.0))
     solve = laplacian_solver(weight)
     wanted = weight * torch.from_numpy(distances)
     min_distance = float(TUNING.min_distance_share * least)
     points = torch.from_numpy(plane)
-    for _ in range(min(TUNING.rounds, max(1, TUNING.round_elements // size**2))):
+    affordable = max(1, TUNING.round_elements // size**2)
+    for _ in range(min(TUNING.rounds, affordable)):
         current = pairwise_distances(points).clamp_(min=min_distance)
         pull = torch.div(wanted, current, out=current)
         total_pull = pull.sum(1)[:, None]
@@ -198,11 +200,14 @@ def relative_stress(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray
     plane = scale_to_one(plane)
     positive = distances[distances > 0]
     least = np.quantile(positive, TUNING.short_quantile)
-    bounded = np.maximum(distances, max(least, TUNING.min_short_share * positive.max()))
+    least = max(least, TUNING.min_short_share * positive.max())
+    bounded = np.maximum(distances, least)
     weight = 1.0 / bounded**2  # as in `minimise_stress`; the diagonal has no error
     current = euclidean_distances(plane)
     agreement = (weight * distances * current).sum()
-    total = (weight * distances**2).sum() * (weight * current**2).sum()
+    wanted_square = (weight * distances**2).sum()
+    current_square = (weight * current**2).sum()
+    total = wanted_square * current_square
     if not total > 0:
         return 1.0
     explained = min(1.0, agreement**2 / total)
@@ -244,7 +249,8 @@ def leading_eigenvectors(
     basis = torch.randn(size, width, generator=rng, dtype=torch.float64)
     for _ in range(TUNING.subspace_rounds):
         basis, _ = torch.linalg.qr(matrix @ basis)
-    values, vectors = torch.linalg.eigh(basis.T @ matrix @ basis)
+    projected = basis.T @ matrix @ basis
+    values, vectors = torch.linalg.eigh(projected)
     return values, basis @ vectors
 
 
@@ -344,8 +350,10 @@ class MetricInstance:
             return embed_in_plane(self.distances)
         assert self.xy is not None
         if self.metric == "GEO":
-            latitude, longitude = np.rad2deg(geo_radians(self.xy)).T
-            x = longitude * np.cos(np.deg2rad(latitude.mean()))
+            degrees = np.rad2deg(geo_radians(self.xy))
+            latitude, longitude = degrees.T
+            middle = np.deg2rad(latitude.mean())
+            x = longitude * np.cos(middle)
             return np.stack([x, latitude], axis=1)
         return np.asarray(self.xy, dtype=np.float64)
 

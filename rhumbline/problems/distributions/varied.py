@@ -86,8 +86,10 @@ def sample_draws(count: int, nodes: int, rng: torch.Generator) -> MutationDraws:
     replacement = torch.rand(count, nodes, 2, generator=rng, device=device)
     places = torch.rand(count, VARIATION.max_centres, 3, generator=rng, device=device)
     slope = RANGES.max_slope * steepness
+    operator = (kind * VARIATION.operator_shares).long()
+    last_operator = len(BATCH_OPERATORS) - 1
     return MutationDraws(
-        kind=(kind * VARIATION.operator_shares).long().clamp(max=len(BATCH_OPERATORS) - 1),
+        kind=operator.clamp(max=last_operator),
         power=power,
         size=size,
         angle=2.0 * torch.pi * turn,

@@ -35,8 +35,10 @@ def construct_tour(instance: TSPInstance) -> Tour:
     Many cities get a greedy tour.
     """
     if instance.size >= TUNING.min_cities:
-        return Tour(tuple(greedy_order(instance)))
-    return Tour(tuple(nearest_neighbour_order(instance.size, instance.distances.__getitem__)))
+        order = greedy_order(instance)
+    else:
+        order = nearest_neighbour_order(instance.size, instance.distances.__getitem__)
+    return Tour(tuple(order))
 
 
 def nearest_neighbour_order(size: int, distances_from: Callable[[int], Any]) -> list[int]:
