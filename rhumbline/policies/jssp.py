@@ -127,13 +127,15 @@ def operation_features(batch: JSSPBatch) -> Float[Tensor, "B J O 8"]:
     Features have no units and hardly depend on the size of the instance.
     """
     work = batch.duration[..., :-1]
+    machine = batch.machine[..., :-1]
     tail = batch.tail[..., :-1]
     total = tail[:, :, :1]
     machines = batch.load.shape[1] - 1
     length = (batch.machine < machines).sum(2, keepdim=True)
-    load = batch.load[:, None].expand(-1, work.shape[1], -1).gather(2, batch.machine[..., :-1])
+    jobs = work.shape[1]
+    loads = batch.load[:, None].expand(-1, jobs, -1)
+    load = loads.gather(2, machine)
     unit, bound = (x[..., 0] for x in time_scales(batch))
-    jobs = batch.duration.shape[1]
     place = torch.arange(work.shape[2], device=work.device) / length
     features = (
         work / unit,
@@ -251,7 +253,9 @@ def fast_asinh(x: Float[Tensor, "*X"]) -> Float[Tensor, "*X"]:
     if not is_cpu_inference(x):
         return torch.asinh(x)
     size = x.abs()
-    return torch.log(size + torch.sqrt(size * size + 1.0)).copysign_(x)
+    root = torch.sqrt(size * size + 1.0)
+    result = torch.log(size + root)
+    return result.copysign_(x)
 
 
 class OperationLayer(nn.Module):
@@ -462,8 +466,10 @@ def decision_features(
     the work left. Near times count in mean durations. They are compressed beyond a few of these, so
     that large instances look familiar.
     """
-    start = view.start.masked_fill(view.done, BEYOND_HORIZON).amin(2, keepdim=True)
-    finish = view.finish.masked_fill(view.done, BEYOND_HORIZON).amin(2, keepdim=True)
+    starts = view.start.masked_fill(view.done, BEYOND_HORIZON)
+    finishes = view.finish.masked_fill(view.done, BEYOND_HORIZON)
+    start = starts.amin(2, keepdim=True)
+    finish = finishes.amin(2, keepdim=True)
     through = view.start + view.tail
     busy = view.free + view.load
     by_job = through.amax(2, keepdim=True)

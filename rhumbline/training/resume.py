@@ -181,7 +181,8 @@ def restore_trainer(trainer: "Trainer", state: SavedState) -> None:
 def restore_best(trainer: "Trainer", header: dict[str, Any], path: Path) -> None:
     """Restore the best validation cost, unless it is of other validation instances."""
     best = header.get("best")
-    if not isinstance(best, int | float) or not (is_json_number(best) or best == math.inf):
+    is_cost = is_json_number(best) or best == math.inf
+    if not isinstance(best, int | float) or not is_cost:
         found = f"says that its best cost is {shorten_repr(best)}"
         raise CheckpointError(f"{path}: {found}, expected a number; remove the state")
     current = validation_id(trainer)
