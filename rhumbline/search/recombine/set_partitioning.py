@@ -120,7 +120,10 @@ def solve_compiled(problem: PartitionProblem, width: int) -> Int[Tensor, "B q"]:
     with ThreadPoolExecutor(len(tables)) as pool:  # no tensors inside: torch has its own threads
         found = list(pool.map(find, tables, max_cost, max_routes))
     longest = max(len(chosen) for chosen in found) + 1
-    padded = [[*chosen, *[-1] * (longest - len(chosen))] for chosen in found]
+    padded = list[list[int]]()
+    for chosen in found:
+        padding = [-1] * (longest - len(chosen))
+        padded.append([*chosen, *padding])
     return torch.tensor(padded)
 
 

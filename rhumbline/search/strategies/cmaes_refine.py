@@ -353,7 +353,8 @@ class CMAESRefine(Strategy[CMAESRefineState]):
             task.account.attempts // TUNING.attempts_per_merge,
         )
         if due > state.merges:
-            elite_set = elite_set.merge(self.merge_routes(task, pool, 0.0), self.elite)
+            recombined = self.merge_routes(task, pool, 0.0)
+            elite_set = elite_set.merge(recombined, self.elite)
         return pool, elite_set, due
 
     def merge_routes(self, task: Task, pool: RoutePool, beyond: float) -> EliteSet:
@@ -368,10 +369,11 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         size = self.default_route_pool(task) // budget.routes_per_place
         customers = task.problem.action_count(task.batch) - 1
         affordable = size * TRAINING_NODES // customers
+        width = max(TUNING.min_beam_width, min(size, affordable))
         child = recombine_routes(
             task.original_batch,
             pool,
-            max(TUNING.min_beam_width, min(size, affordable)),
+            width,
             lambda: time.monotonic() > limit,
             engine,
         )
@@ -484,9 +486,8 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         if self.parts_per_rollout is not None:
             return self.parts_per_rollout
         if is_time_critical(task):
-            return TUNING.parts_per_rollout_and_node_when_late * task.problem.action_count(
-                task.batch
-            )
+            nodes = task.problem.action_count(task.batch)
+            return TUNING.parts_per_rollout_and_node_when_late * nodes
         return TUNING.parts_per_rollout
 
     def default_plans(self, task: Task) -> int:
@@ -500,7 +501,8 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         if is_time_critical(task):
             width = task.problem.action_count(task.batch)
             attempts_per_plan = attempts_per_plan * width / TUNING.reference_nodes
-        return self.plans or max(1, round(expected_attempts(task) / attempts_per_plan))
+        by_attempts = round(expected_attempts(task) / attempts_per_plan)
+        return self.plans or max(1, by_attempts)
 
     def default_neighbourhoods_at_once(self, task: Task, neighbourhoods: int) -> int:
         """Return how many of all `neighbourhoods` are sampled at once.

@@ -260,7 +260,8 @@ class ActiveSearch(Strategy[Adaptation]):
 
 def default_passes(task: Task) -> int:
     """Return the attempts between two updates: more of them where each is a single rollout."""
-    return TUNING.passes if task.starts.shape[1] > 1 else TUNING.single_rollouts
+    is_single = task.starts.shape[1] == 1
+    return TUNING.single_rollouts if is_single else TUNING.passes
 
 
 def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:

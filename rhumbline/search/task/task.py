@@ -395,7 +395,8 @@ class Task:
     def _time_limit(self, pacer: Pacer, rollouts: int) -> TimeLimit:
         """Return what ends some rollouts at the deadline, if there is one."""
         is_risky = pacer.is_risky(rollouts, self.account.seconds_left)
-        return TimeLimit(self.check_deadline, self.account.deadline if is_risky else None)
+        deadline = self.account.deadline if is_risky else None
+        return TimeLimit(self.check_deadline, deadline)
 
     # --- paying
 
@@ -484,6 +485,7 @@ class Task:
                 batch = batch[rows]
                 memory = memory[rows]
                 starts = starts[rows]
+        rollouts = latents.shape[1] * starts.shape[-1] * len(starts)
         roll = partial(
             rollout,
             self.problem,
@@ -493,7 +495,7 @@ class Task:
             seed=self.seed,
             temperature=temperature,
             engine=self.engine_to_use(memory),
-            limit=self._time_limit(self.pacer, latents.shape[1] * starts.shape[-1] * len(starts)),
+            limit=self._time_limit(self.pacer, rollouts),
         )
         if starts.ndim == 2:
             return roll(latents, starts, attempt=number)
