@@ -263,7 +263,7 @@ class TabuSearch:
                 return [given.popleft()]
             is_early = self.progress < TUNING.max_start_share
             if len(members) < 2 or (is_early and not self.population.is_full):
-                return [self.random_times()]
+                return [self.draw_times()]
             return self.mix_times()
 
     @property
@@ -331,7 +331,7 @@ class TabuSearch:
         weights = low + width * (np.arange(points) + self.rng.random(points))
         return [weight * first + (1.0 - weight) * second for weight in weights]
 
-    def random_times(self) -> np.ndarray:
+    def draw_times(self) -> np.ndarray:
         """Return times that rise along each job, up to the shortest makespan.
 
         They are weighted means of random times and of the share of the job's work done before.

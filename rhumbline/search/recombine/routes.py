@@ -289,7 +289,7 @@ def recombine_routes(
 def recombine_batch(
     batch: CVRPBatch, pool: RoutePool, width: int, engine: PartitionEngine
 ) -> EliteSet:
-    """Do the same for as many instances as fit into memory."""
+    """Return the best plan that a beam makes of the routes, for instances that fit into memory."""
     rank = pool.rank
     best_cost = rank.amin(1, keepdim=True)
     best_length = batch.without_surcharge(best_cost)

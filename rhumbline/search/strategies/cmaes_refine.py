@@ -247,7 +247,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         following = CMAESRefineState(
             learner_state=learner_state,
             elite_set=elite_set,
-            beam=self.first_nodes(task, generation) if is_due else None,
+            beam=self.start_beam_at_best(task, generation) if is_due else None,
             since=0 if is_due else generations,
             route_pool=pool,
             merges=merges,
@@ -258,7 +258,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         """Make a second update of the generation, at the rate of the first and not counted."""
         if not self.learner.learns(task):
             return
-        views = random_views(task, elite_set)
+        views = draw_views(task, elite_set)
         target = elite_target(task, generation.latent, views)
         adaptation = generation.learner_state.adaptation
         self.learner.learning.update(task, adaptation, [target])
@@ -268,7 +268,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         every = self.default_beam(task)
         return every > 0 and generations >= every
 
-    def first_nodes(self, task: Task, generation: Generation) -> Beam:
+    def start_beam_at_best(self, task: Task, generation: Generation) -> Beam:
         """Start a beam at the best rollouts, with the tables of now."""
         rolled = generation.rolled
         return start_beam(
@@ -552,7 +552,7 @@ def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tens
     return latents.gather(1, index)
 
 
-def random_views(task: Task, elite_set: EliteSet) -> EliteSet:
+def draw_views(task: Task, elite_set: EliteSet) -> EliteSet:
     """Return plans in random views, such as tours from random cities in random directions.
 
     Tables that learn a plan from several views learn what holds in all of them. The domain says

@@ -81,7 +81,7 @@ class Adam:
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What is learnt, and the latents under which it is."""
+    """The parameters that are learnt, and the latents of the rollouts that teach them."""
 
     latents: Float[Tensor, "R L Z"]
     parameters: tuple[Tensor, ...]

@@ -348,7 +348,7 @@ class Task:
 
     @cached_property
     def completion_pacer(self) -> Pacer:
-        """The same rule for completions, which are shorter than rollouts."""
+        """The rule for completions, which are shorter than rollouts and timed by themselves."""
         return Pacer(self.pacer.elements_per_rollout, self.pacer.tile)
 
     def rollouts_within(self, share: float) -> float:
