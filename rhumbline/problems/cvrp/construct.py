@@ -49,14 +49,14 @@ def join_by_savings(instance: CVRPInstance) -> list[Route]:
     Every customer has a route of its own at first.
     """
     paths = JoinedPaths(instance.demands, instance.capacity)
-    for one, other in joins_by_saving(instance).tolist():
+    for one, other in rank_joins(instance).tolist():
         paths.join(one, other)
     depot, *routes = paths.paths()
     assert depot == [0], "the depot is joined to no customer"
     return routes
 
 
-def joins_by_saving(instance: CVRPInstance) -> Int[np.ndarray, "J 2"]:
+def rank_joins(instance: CVRPInstance) -> Int[np.ndarray, "J 2"]:
     """Return pairs of near customers whose union does not lengthen the plan, best first.
 
     Ties go by number.

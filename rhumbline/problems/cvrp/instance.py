@@ -73,7 +73,7 @@ class CVRPInstance(MetricInstance):
         """Return an error that names this instance."""
         return InputError(f"{shorten(self.name)}: {message}")
 
-    def own_load(self, load: int) -> int | float:
+    def to_user_load(self, load: int) -> int | float:
         """Return a load in the user's own unit, as a number."""
         return load if self.load_factor == 1 else load / self.load_factor
 
@@ -169,11 +169,11 @@ class Routes:
         for number, customers in enumerate(self.routes):
             route = {
                 "customers": list(customers),
-                "load": instance.own_load(loads[number]),
+                "load": instance.to_user_load(loads[number]),
                 "length": lengths[number],
             }
             routes.append(route)
-        return {"capacity": instance.own_load(instance.capacity), "routes": routes}
+        return {"capacity": instance.to_user_load(instance.capacity), "routes": routes}
 
     def to_file_numbers(self, instance: CVRPInstance) -> list[list[int]]:
         """Return the routes in the numbers of a solution file."""

@@ -62,13 +62,13 @@ def greedy_order(instance: TSPInstance) -> list[int]:
     paths = JoinedPaths([0] * size, capacity=0)
     ends = paths.ends()
     while len(ends) > 2:
-        for one, other in edges_by_length(instance, np.asarray(ends)):
+        for one, other in rank_edges(instance, np.asarray(ends)):
             paths.join(one, other)
         ends = paths.ends()
     return paths.walk(ends[0])
 
 
-def edges_by_length(instance: TSPInstance, ends: Int[np.ndarray, "M"]) -> list[list[int]]:
+def rank_edges(instance: TSPInstance, ends: Int[np.ndarray, "M"]) -> list[list[int]]:
     """Return the edges between near ends of paths, the shortest first; ties by number."""
     near = near_nodes(instance, TUNING.neighbours, ends)
     one = np.repeat(ends, near.shape[1])

@@ -134,7 +134,7 @@ class Prefer(TrainingObjective):
 
     @property
     def copy_settings(self) -> CopySettings:
-        """How the copies of an instance teach one another."""
+        """How the best plan of any copy becomes an imitation target for all copies."""
         return CopySettings(self.copies, self.rollouts_per_start, self.lesson, self.shared)
 
     def targets(self, step: TrainingStep) -> Targets:
