@@ -27,7 +27,7 @@ from rhumbline.search.driver import Budget
 from rhumbline.search.solution import Candidate, CostChange, incumbent
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategies.greedy_sampling import Greedy, Sampling
-from rhumbline.search.task import account, make_task, pacing
+from rhumbline.search.task import account, make, make_task, pacing
 from rhumbline.search.task import task as tasks
 
 ROUNDED = TSPInstance("rounded", "EUC_2D", xy=np.random.default_rng(4).random((30, 2)) * 1000)
@@ -179,7 +179,7 @@ class Clock:
             return polish_slowly
 
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        for module in (account, driver, tasks, finishing):
+        for module in (account, driver, make, tasks, finishing):
             monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(tasks.Task, "_try", slow_try)
         slow = replace(tools, polisher=slow_polisher)
