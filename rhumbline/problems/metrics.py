@@ -14,11 +14,20 @@ from rhumbline.errors import InputError, shorten
 
 Metric = Literal["EXACT_2D", "EUC_2D", "CEIL_2D", "FLOOR_2D", "ATT", "GEO", "EXPLICIT"]
 
-# Float64 holds every whole number up to 2**53, and 64 bits hold the sum of 10,000 such distances.
-MAX_NUMBER = 1e12
-# Nodes of a table of all distances, which has 32 MB then; 10,000 nodes would need 800 MB. Larger
-# instances have coordinates, and their distances are computed when they are needed.
-MAX_TABLE_NODES = 2000
+
+@dataclass(frozen=True)
+class MetricLimits:
+    """The largest numbers and tables."""
+
+    # Of coordinates, distances and loads. Float64 holds every whole number up to 2**53, and 64 bits
+    # hold the sum of 10,000 such distances.
+    max_number: float = 1e12
+    # A table of all distances has 32 MB then; 10,000 nodes would need 800 MB. Larger instances have
+    # coordinates, and their distances are computed when they are needed.
+    max_table_nodes: int = 2000
+
+
+METRIC_LIMITS = MetricLimits()
 
 
 @dataclass(frozen=True)
@@ -94,9 +103,9 @@ def geo_lengths(
 
 def check_matrix_size(table: Any, name: str) -> None:
     """Raise if a matrix of distances, an array or a list of rows, is too large."""
-    if len(table) > MAX_TABLE_NODES:
+    if len(table) > METRIC_LIMITS.max_table_nodes:
         found = f"a distance matrix of {len(table):,} nodes"
-        limit = f"matrices of up to {MAX_TABLE_NODES:,} are supported"
+        limit = f"matrices of up to {METRIC_LIMITS.max_table_nodes:,} are supported"
         advice = "give coordinates, if there are any"
         raise InputError(f"{name}: {found}; {limit}: {advice}")
 
@@ -288,7 +297,7 @@ class MetricInstance:
     @property
     def has_table(self) -> bool:
         """Return whether the instance is small enough for a table of all distances."""
-        return self.matrix is not None or self.size <= MAX_TABLE_NODES
+        return self.matrix is not None or self.size <= METRIC_LIMITS.max_table_nodes
 
     @cached_property
     def distances(self) -> Float[np.ndarray, "N N"]:
@@ -300,7 +309,8 @@ class MetricInstance:
         if self.matrix is not None:
             return np.asarray(self.matrix, dtype=np.float64)
         if not self.has_table:
-            limit = f"a table of all distances is made up to {MAX_TABLE_NODES:,} nodes"
+            most = METRIC_LIMITS.max_table_nodes
+            limit = f"a table of all distances is made up to {most:,} nodes"
             raise InputError(f"{shorten(self.name)}: {limit}, and there are {self.size:,}")
         assert self.xy is not None
         return distance_table(self.metric, np.asarray(self.xy, dtype=np.float64))
