@@ -32,7 +32,12 @@ from rhumbline.kernels.threads import SHARED_CORES
 from rhumbline.policies import Policy
 from rhumbline.problems import Problem
 from rhumbline.search.task.account import Account, Spent
-from rhumbline.search.task.overrides import Overrides, concatenate_rollouts, starts_of_latents
+from rhumbline.search.task.overrides import (
+    Overrides,
+    concatenate_rollouts,
+    narrow_rollouts,
+    starts_of_latents,
+)
 from rhumbline.search.task.pacing import TUNING as PACING_TUNING
 from rhumbline.search.task.pacing import Pacer
 
@@ -563,8 +568,3 @@ def complete_range(
     if rest:
         parts.append(complete_piece(given[:, last : last + 1], rest, number + last))
     return concatenate_rollouts(parts, 2)
-
-
-def narrow_rollouts(rolled: Rollouts, dim: int, length: int) -> Rollouts:
-    """Return the first `length` entries along a dimension."""
-    return rolled.map(partial(torch.narrow, dim=dim, start=0, length=length))
