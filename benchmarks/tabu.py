@@ -29,9 +29,9 @@ def microseconds_per_move(instance: Any, moves: int) -> float:
     start = np.concatenate(dispatch(instance).starts).astype(np.int64)
     walk = schedule_tabu.TabuWalk(shop, start, threads.generator_state(1))
     began = time.process_time()
-    while walk.made < moves and walk.run_moves(MOVES_AT_ONCE):
+    while walk.moves_made < moves and walk.run_moves(MOVES_AT_ONCE):
         pass
-    return 1e6 * (time.process_time() - began) / max(1, walk.made)
+    return 1e6 * (time.process_time() - began) / max(1, walk.moves_made)
 
 
 def find_gap(instance: Any, seconds: float, seed: int) -> tuple[float, float]:

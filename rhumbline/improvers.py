@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError, MissingExtra, shorten
-from rhumbline.problems.metrics import MAX_TABLE_NODES
+from rhumbline.problems.metrics import METRIC_LIMITS
 from rhumbline.registry import suggest_known
 
 
@@ -115,7 +115,7 @@ def require_solver(name: str, problem: str) -> None:
 def check_size(name: str, instance: Any) -> None:
     """Raise if an instance is too large for a solver that needs a table of all distances."""
     if SOLVERS[name].needs_table and not instance.has_table:
-        limit = f"{name} takes up to {MAX_TABLE_NODES:,} nodes"
+        limit = f"{name} takes up to {METRIC_LIMITS.max_table_nodes:,} nodes"
         own = DOMAINS[instance.problem].improver
         raise InputError(
             f"{shorten(instance.name)}: {limit}, and there are {instance.size:,}; use {own}"

@@ -21,7 +21,7 @@ from rhumbline.problems.cvrp import CVRPInstance, with_fleet
 from rhumbline.problems.cvrp.instance import check_array_demands
 from rhumbline.problems.decimals import scale_loads
 from rhumbline.problems.mappings import explain_keys
-from rhumbline.problems.metrics import MAX_NUMBER
+from rhumbline.problems.metrics import METRIC_LIMITS
 
 CVRP_ARRAYS = "vehicle routing is a tuple: depot, customers, demands, capacity"  # in messages
 
@@ -175,10 +175,10 @@ def check_capacity(capacity: Any) -> None:
     """Raise unless a capacity is a finite number above 0."""
     is_valid = False
     if isinstance(capacity, int | float | np.number):
-        is_valid = 0 < capacity <= MAX_NUMBER
+        is_valid = 0 < capacity <= METRIC_LIMITS.max_number
     if isinstance(capacity, bool) or not is_valid:
         found = f"capacity is {shorten_repr(capacity)}"
-        expected = f"expected a number above 0 and up to {MAX_NUMBER:g}"
+        expected = f"expected a number above 0 and up to {METRIC_LIMITS.max_number:g}"
         raise InputError(f"{found}, {expected}")
 
 

@@ -35,7 +35,7 @@ CHECKED = (
     "inputs",
     "noise",
     "pipeline",
-    "formats.coordinates",
+    "formats.values.coordinates",
     "formats.vrplib",
     "policies.attention",
     "policies.cvrp",

@@ -20,10 +20,11 @@ from rhumbline.inputs import instances_from
 from rhumbline.pipeline import group_instances
 from rhumbline.problems.tsp import Tour, TSPInstance
 from rhumbline.search import driver
-from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget
 from rhumbline.search.strategies.eas import EASLay
 from rhumbline.search.strategies.greedy_sampling import Greedy, Sampling
+from rhumbline.search.task import make
+from rhumbline.search.task import task as tasks
 
 RNG = np.random.default_rng(0)
 XY = RNG.random((3, 6, 2))
@@ -361,7 +362,7 @@ def test_the_largest_instance_is_tried_first(policy, monkeypatch, sizes) -> None
     """In any order, an engine that the larger instance does not support is refused before the first
     is encoded.
     """
-    monkeypatch.setattr(tasks, "choose_engine", refuse_more_than_5)
+    monkeypatch.setattr(make, "choose_engine", refuse_more_than_5)
     instances = random_tsp(*sizes)
     device = torch.device("cpu")
     with pytest.raises(MissingExtra, match="6 are too many"):

@@ -16,11 +16,11 @@ from rhumbline.problems.tsp import Tour
 from rhumbline.problems.tsp.construct import construct_tour
 from rhumbline.search import after_search as finishing
 from rhumbline.search import driver, first_plans
-from rhumbline.search import task as tasks
-from rhumbline.search.account import Spent
 from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.driver import Budget
 from rhumbline.search.strategies.greedy_sampling import Sampling
+from rhumbline.search.task import task as tasks
+from rhumbline.search.task.account import Spent
 
 RNG = np.random.default_rng(5)
 SMALL = RNG.random((2, 5, 2))

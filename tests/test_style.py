@@ -34,7 +34,7 @@ MANY_OPTIONS = {
     "rhumbline/decoding/scoring.py": {"log_prob", "score_by_member"},
     "rhumbline/distributed/run.py": {"solve_many"},
     "rhumbline/pipeline.py": {"make_tasks"},
-    "rhumbline/search/task.py": {"make_task"},
+    "rhumbline/search/task/make.py": {"make_task"},
     "rhumbline/training/loop.py": {"train"},
 }
 

@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from threading import get_ident
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,13 @@ from rhumbline.errors import CheckpointError, shorten_repr
 from rhumbline.toml_config import build_dataclass
 
 MAX_GROWTH = 4.0  # (nodes / 100) to a higher power leaves the range of a float32 soon
+
+
+@runtime_checkable
+class HasGrowth(Protocol):
+    """Sizes of a network whose attention scores grow with a power of the number of nodes."""
+
+    growth: float
 
 
 def build_network(family: PolicyFamily, table: Any, tensors: Mapping[str, Tensor]) -> Any:
@@ -42,11 +49,16 @@ def parse_architecture(family: PolicyFamily, table: Any) -> Any:
     for name, value in asdict(architecture).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise CheckpointError(f"architecture: {name} is {value}, expected a finite number")
-    growth = getattr(architecture, "growth", 0.0)
+    if isinstance(architecture, HasGrowth):
+        check_growth(architecture.growth)
+    return architecture
+
+
+def check_growth(growth: float) -> None:
+    """Refuse a power of the number of nodes that no trained policy has."""
     if not abs(growth) <= MAX_GROWTH:
         limits = f"from -{MAX_GROWTH:g} to {MAX_GROWTH:g}"
         raise CheckpointError(f"architecture: growth is {growth}, expected a power {limits}")
-    return architecture
 
 
 def outline_network(

@@ -14,12 +14,11 @@ from rhumbline.decoding.request import (
     TimeLimit,
     choose,
 )
-from rhumbline.decoding.rollouts import CHUNK_ELEMENTS, rollout
+from rhumbline.decoding.rollouts import rollout
 from rhumbline.decoding.scoring import log_prob, unmark_actions
 
 __all__ = [
     "BELOW_ONE",
-    "CHUNK_ELEMENTS",
     "ENGINES",
     "Ask",
     "Engine",

@@ -7,6 +7,7 @@ fraction of the work of a whole rollout.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,8 +15,16 @@ from torch import Tensor
 
 from rhumbline.decoding.request import Prefixes
 
-MIN_FREE_NODES = 12  # approximate bounds of the nodes that a prefix leaves out
-MAX_FREE_NODES = 60
+
+@dataclass(frozen=True)
+class NeighbourhoodTuning:
+    """Approximate bounds of the nodes that a prefix leaves out."""
+
+    min_free_nodes: int = 12
+    max_free_nodes: int = 60
+
+
+TUNING = NeighbourhoodTuning()
 
 
 def neighbourhood_prefixes(
@@ -34,8 +43,8 @@ def neighbourhood_prefixes(
     """
     where = uniforms[..., 0]
     share = uniforms[..., 1]
-    span = MAX_FREE_NODES - MIN_FREE_NODES
-    free = MIN_FREE_NODES + span * share
+    span = TUNING.max_free_nodes - TUNING.min_free_nodes
+    free = TUNING.min_free_nodes + span * share
     return make_prefixes(xy, plan, where, free, both=both)
 
 

@@ -19,7 +19,7 @@ EngineName = Literal["auto", "torch", "fused"]
 BELOW_ONE = 1.0 - 2.0**-22
 
 
-def go_on() -> None:
+def never_stop() -> None:
     """Do nothing: there is no time limit."""
 
 
@@ -28,7 +28,7 @@ class TimeLimit:
     """When rollouts have to end, whatever is lost with them."""
 
     # Plain torch calls it before each step. It raises what ends the rollouts.
-    check: Callable[[], None] = go_on
+    check: Callable[[], None] = never_stop
     # When a kernel of the CPU ends early, by `time.monotonic`; then `check` has to raise.
     deadline: float | None = None
 

@@ -1,6 +1,7 @@
 """Rollouts by the engine that serves, in groups and chunks that fit into memory."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,11 +22,22 @@ from rhumbline.policies import Policy
 from rhumbline.policies.population import PopulationMemory
 from rhumbline.problems import Problem
 
-# Tensor elements alive at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
-CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 28}
 
-# Instances times steps that `rollout` encodes at once: 20 KB each at the default width.
-ENCODED_STEPS = {"cpu": 1 << 16, "cuda": 1 << 17}
+@dataclass(frozen=True)
+class RolloutTuning:
+    """How much is worked on at once, by device."""
+
+    # Tensor elements alive at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
+    chunk_elements: Mapping[str, int] = field(
+        default_factory=lambda: {"cpu": 1 << 21, "cuda": 1 << 28}
+    )
+    # Instances times steps that `rollout` encodes at once: 20 KB each at the default width.
+    encoded_steps: Mapping[str, int] = field(
+        default_factory=lambda: {"cpu": 1 << 16, "cuda": 1 << 17}
+    )
+
+
+TUNING = RolloutTuning()
 
 Part = tuple[slice, slice, Rollouts]  # instances, latents, and their rollouts
 
@@ -65,7 +77,7 @@ def rollout(
         "mark": mark,
         "limit": limit,
     }
-    max_group = max(1, ENCODED_STEPS[device] // horizon)
+    max_group = max(1, TUNING.encoded_steps[device] // horizon)
     if memory is None and len(starts) > max_group:
         return rollout_in_groups(
             problem, policy, batch, latents, starts, max_group, attempt=attempt, **options
@@ -94,7 +106,7 @@ def rollout(
     )
     if not chunk:
         footprint = policy.footprint(problem.action_count(batch), horizon)
-        chunk = max(1, CHUNK_ELEMENTS[device] // footprint)
+        chunk = max(1, TUNING.chunk_elements[device] // footprint)
     parts = construct_chunks(request, engine.rollout, chunk)
     return gather_parts(parts, *latents.shape[:2])
 

@@ -224,7 +224,7 @@ def layer_log_prob(
     glimpses = glimpses.flatten(1, 2)
     device = actions.device.type
     with torch.autocast(device, torch.bfloat16, enabled=actions.is_cuda):
-        logits = policy.decoder.layered(memory, bias, glimpses)
+        logits = policy.decoder.score_through_layer(memory, bias, glimpses)
     state = problem.replay(batch, actions.long())
     allowed = problem.mask(state)
     decisions = chosen_log_prob(logits, allowed, actions)

@@ -43,7 +43,9 @@ CVRP_DOMAIN = Domain(
     plan=Routes,
     problem=RULES,
     policies={
-        "cvrp": PolicyFamily(Architecture, CVRPPolicy, RULES, converters={"tsp": CVRPPolicy.after}),
+        "cvrp": PolicyFamily(
+            Architecture, CVRPPolicy, RULES, converters={"tsp": CVRPPolicy.from_tsp}
+        ),
     },
     files=FileFormats(
         readers={".vrp": read_vrp, ".csv": read_csv, ".json": read_routing_json},

@@ -22,7 +22,7 @@ from rhumbline.errors import InputError, shorten
 from rhumbline.formats.safe_io import read_bytes, write_bytes
 from rhumbline.problems.cvrp import CVRPBatch, CVRPInstance, cvrp_from_arrays
 from rhumbline.problems.jssp import JSSPBatch, JSSPInstance
-from rhumbline.problems.metrics import MAX_NUMBER
+from rhumbline.problems.metrics import METRIC_LIMITS
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
 
 
@@ -333,8 +333,8 @@ def check_coordinates(path: Path, xy: np.ndarray) -> Float[np.ndarray, "B N 2"]:
     if not np.isfinite(xy).all():
         message = "'xy' has NaN or infinite coordinates, expected finite ones; make it again"
         raise InputError.at(path, None, message)
-    if np.abs(xy).max() > MAX_NUMBER:
-        limit = f"'xy' has numbers beyond {MAX_NUMBER:g}, up to which costs are exact"
+    if np.abs(xy).max() > METRIC_LIMITS.max_number:
+        limit = f"'xy' has numbers beyond {METRIC_LIMITS.max_number:g}, up to which costs are exact"
         raise InputError.at(path, None, f"{limit}; use another unit")
     return xy
 

@@ -22,9 +22,9 @@ from rhumbline.errors import (
     shorten_path,
 )
 from rhumbline.formats.best_known import with_best_makespan
-from rhumbline.formats.decimal_words import refuse_decimal_words
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import Row, Sections, text_lines
+from rhumbline.formats.values.decimal_words import refuse_decimal_words
 from rhumbline.problems.jssp.instance import (
     LIMITS,
     JSSPInstance,

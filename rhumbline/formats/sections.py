@@ -12,7 +12,7 @@ import numpy as np
 from rhumbline.errors import InputError, PlanError, escape_controls, quote, shorten
 from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.formats.unsupported.words import explain_type, explain_unsupported
-from rhumbline.problems.metrics import MAX_NUMBER, MAX_TABLE_NODES
+from rhumbline.problems.metrics import METRIC_LIMITS
 
 Option = TypeVar("Option")
 
@@ -90,8 +90,8 @@ class Sections:
         if len(word) <= LIMITS.max_number_characters:  # reading a million digits takes minutes
             with suppress(ValueError):
                 value = float(word.replace("_", "?"))  # Python alone would accept 1_000
-        if not abs(value) <= MAX_NUMBER:
-            expected = f"expected a finite number of size up to {MAX_NUMBER:g}"
+        if not abs(value) <= METRIC_LIMITS.max_number:
+            expected = f"expected a finite number of size up to {METRIC_LIMITS.max_number:g}"
             raise self.error(line, f"read {quote(word)}, {expected}")
         return value
 
@@ -147,8 +147,8 @@ class Sections:
                 line, f"DIMENSION is {size}, expected {accepted}, the limit of this package"
             )
         _, metric = self.headers.get("EDGE_WEIGHT_TYPE", (None, ""))
-        if metric.upper() == "EXPLICIT" and size > MAX_TABLE_NODES:
-            limit = f"an EXPLICIT matrix may have up to {MAX_TABLE_NODES}"
+        if metric.upper() == "EXPLICIT" and size > METRIC_LIMITS.max_table_nodes:
+            limit = f"an EXPLICIT matrix may have up to {METRIC_LIMITS.max_table_nodes}"
             reason = "larger ones take too much memory; give coordinates, if there are any"
             raise self.error(line, f"DIMENSION is {size}, and {limit} {limits.nodes}: {reason}")
         return size

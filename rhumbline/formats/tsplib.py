@@ -7,13 +7,13 @@ import numpy as np
 
 from rhumbline.errors import InputError, escape_controls, shorten
 from rhumbline.formats.best_known import read_best_known
-from rhumbline.formats.coordinates import (
+from rhumbline.formats.safe_io import write_text
+from rhumbline.formats.sections import SizeLimits, read_sections, text_lines
+from rhumbline.formats.values.coordinates import (
     read_coordinates,
     read_display_positions,
     read_weight_matrix,
 )
-from rhumbline.formats.safe_io import write_text
-from rhumbline.formats.sections import SizeLimits, read_sections, text_lines
 from rhumbline.problems.metrics import Metric
 from rhumbline.problems.tsp import Tour, TSPInstance
 from rhumbline.problems.tsp.instance import MAX_CITIES

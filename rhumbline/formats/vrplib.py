@@ -10,12 +10,6 @@ from jaxtyping import Float
 
 from rhumbline.errors import Infeasible, LimitExceeded, quote, shorten
 from rhumbline.formats.best_known import read_best_known
-from rhumbline.formats.coordinates import (
-    read_coordinates,
-    read_display_positions,
-    read_weight_matrix,
-)
-from rhumbline.formats.decimal_words import load_factor, parse_load
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import (
     KEYWORD,
@@ -25,6 +19,12 @@ from rhumbline.formats.sections import (
     text_lines,
 )
 from rhumbline.formats.unsupported.solomon import is_solomon, refuse_solomon
+from rhumbline.formats.values.coordinates import (
+    read_coordinates,
+    read_display_positions,
+    read_weight_matrix,
+)
+from rhumbline.formats.values.decimal_words import load_factor, parse_load
 from rhumbline.problems.cvrp.instance import LIMITS, CVRPInstance, Routes, min_vehicles
 from rhumbline.problems.decimals import Loads, format_load
 from rhumbline.problems.metrics import Metric

@@ -194,12 +194,12 @@ class TabuWalk:
         return start[:-1].astype(np.int64)
 
     @property
-    def made(self) -> int:
+    def moves_made(self) -> int:
         """The number of moves made."""
         return int(self.state[self.kernel_module.MOVES])
 
     @property
-    def idle(self) -> int:
+    def idle_moves(self) -> int:
         """The number of moves since the best schedule was found."""
         return int(self.state[self.kernel_module.IDLE_MOVES])
 
@@ -263,8 +263,8 @@ class TabuSearch:
                 return [given.popleft()]
             is_early = self.progress < TUNING.max_start_share
             if len(members) < 2 or (is_early and not self.population.is_full):
-                return [self.random_times()]
-            return self.times_between()
+                return [self.draw_times()]
+            return self.mix_times()
 
     @property
     def progress(self) -> float:
@@ -285,7 +285,7 @@ class TabuSearch:
         """Return the best schedule of a walk that begins with the orders of one of these times."""
         walk = self.choose_walk(starts, random)
         going = True
-        while going and walk.idle < TUNING.idle_moves:
+        while going and walk.idle_moves < TUNING.idle_moves:
             going = self.make_moves(walk, self.moves_at_once)
         _, following = self.shop.machine_neighbours(walk.starts)
         return EliteSchedule(walk.makespan, walk.starts, following)
@@ -296,8 +296,8 @@ class TabuSearch:
         for start in starts:
             walk = TabuWalk(self.shop, start, random)
             going = len(starts) > 1
-            while going and walk.made < TUNING.trial_moves:
-                left = TUNING.trial_moves - walk.made
+            while going and walk.moves_made < TUNING.trial_moves:
+                left = TUNING.trial_moves - walk.moves_made
                 going = self.make_moves(walk, min(left, self.moves_at_once))
             if chosen is None or walk.makespan < chosen.makespan:
                 chosen = walk
@@ -316,7 +316,7 @@ class TabuSearch:
         self.report_if_shorter(walk)
         return possible and not self.is_over
 
-    def times_between(self) -> list[np.ndarray]:
+    def mix_times(self) -> list[np.ndarray]:
         """Return weighted means of the times of two schedules of the population.
 
         They rise along each job, as those of both schedules do, so no order contradicts a job.
@@ -331,7 +331,7 @@ class TabuSearch:
         weights = low + width * (np.arange(points) + self.rng.random(points))
         return [weight * first + (1.0 - weight) * second for weight in weights]
 
-    def random_times(self) -> np.ndarray:
+    def draw_times(self) -> np.ndarray:
         """Return times that rise along each job, up to the shortest makespan.
 
         They are weighted means of random times and of the share of the job's work done before.

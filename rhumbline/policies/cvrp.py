@@ -50,7 +50,7 @@ class CVRPPolicy(RoutingPolicy):
         self.decoder = make_decoder("load", a)
 
     @classmethod
-    def after(cls, tsp: TSPPolicy) -> "CVRPPolicy":
+    def from_tsp(cls, tsp: TSPPolicy) -> "CVRPPolicy":
         """Return a policy with the geometry that a TSP policy has learnt; it ignores the load.
 
         Untrained, it samples plans of cost 23 where new weights give 65 (uniform, 100 customers,

@@ -20,15 +20,14 @@ from rhumbline.problems.jssp import JSSP, JSSPBatch, JSSPState
 from rhumbline.problems.jssp.rules import BEYOND_HORIZON, NextOperations
 from rhumbline.record import Record
 
-CLIP = 10.0  # scores are CLIP * tanh(. / CLIP)
-# Added to what attention must not see. It is finite, so that rows that see nothing stay finite.
-MASK_BIAS = -1e9
-
 
 @dataclass(frozen=True)
 class JSSPTuning:
     """Constants of the network and of its computation on a CPU."""
 
+    clip: float = 10.0  # logits are clip * tanh(score / clip)
+    # Added to what attention must not see. It is finite, so that rows that see nothing stay finite.
+    mask_bias: float = -1e9
     # Sums of exponentials between these are far from rounding to nothing or to infinity.
     min_softmax_sum: float = 1e-20
     max_softmax_sum: float = 1e20
@@ -104,8 +103,8 @@ def machine_groups(batch: JSSPBatch) -> MachineGroups:
     return MachineGroups(
         member=member,
         place=place,
-        on_machine=MASK_BIAS * is_empty.float(),
-        in_job=MASK_BIAS * is_missing.float(),
+        on_machine=TUNING.mask_bias * is_empty.float(),
+        in_job=TUNING.mask_bias * is_missing.float(),
     )
 
 
@@ -128,13 +127,15 @@ def operation_features(batch: JSSPBatch) -> Float[Tensor, "B J O 8"]:
     Features have no units and hardly depend on the size of the instance.
     """
     work = batch.duration[..., :-1]
+    machine = batch.machine[..., :-1]
     tail = batch.tail[..., :-1]
     total = tail[:, :, :1]
     machines = batch.load.shape[1] - 1
     length = (batch.machine < machines).sum(2, keepdim=True)
-    load = batch.load[:, None].expand(-1, work.shape[1], -1).gather(2, batch.machine[..., :-1])
+    jobs = work.shape[1]
+    loads = batch.load[:, None].expand(-1, jobs, -1)
+    load = loads.gather(2, machine)
     unit, bound = (x[..., 0] for x in time_scales(batch))
-    jobs = batch.duration.shape[1]
     place = torch.arange(work.shape[2], device=work.device) / length
     features = (
         work / unit,
@@ -252,7 +253,9 @@ def fast_asinh(x: Float[Tensor, "*X"]) -> Float[Tensor, "*X"]:
     if not is_cpu_inference(x):
         return torch.asinh(x)
     size = x.abs()
-    return torch.log(size + torch.sqrt(size * size + 1.0)).copysign_(x)
+    root = torch.sqrt(size * size + 1.0)
+    result = torch.log(size + root)
+    return result.copysign_(x)
 
 
 class OperationLayer(nn.Module):
@@ -425,7 +428,7 @@ class Dispatcher(nn.Module):
         unfinished = seen[:, None, :1]
         is_finished = unfinished == 0
         bias = rivals[:, None] * self.rival
-        return bias + MASK_BIAS * is_finished
+        return bias + TUNING.mask_bias * is_finished
 
     def mean_context(
         self,
@@ -451,7 +454,7 @@ class Dispatcher(nn.Module):
         hidden = F.relu(hidden)
         score = self.score(hidden)
         score = score[..., 0].float()
-        return CLIP * torch.tanh(score / CLIP)
+        return TUNING.clip * torch.tanh(score / TUNING.clip)
 
 
 def decision_features(
@@ -463,8 +466,10 @@ def decision_features(
     the work left. Near times count in mean durations. They are compressed beyond a few of these, so
     that large instances look familiar.
     """
-    start = view.start.masked_fill(view.done, BEYOND_HORIZON).amin(2, keepdim=True)
-    finish = view.finish.masked_fill(view.done, BEYOND_HORIZON).amin(2, keepdim=True)
+    starts = view.start.masked_fill(view.done, BEYOND_HORIZON)
+    finishes = view.finish.masked_fill(view.done, BEYOND_HORIZON)
+    start = starts.amin(2, keepdim=True)
+    finish = finishes.amin(2, keepdim=True)
     through = view.start + view.tail
     busy = view.free + view.load
     by_job = through.amax(2, keepdim=True)

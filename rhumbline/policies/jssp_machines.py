@@ -25,19 +25,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rhumbline.errors import InputError
-from rhumbline.policies.jssp import MASK_BIAS, at_least_float32, rows_with_choice, scatter_scores
+from rhumbline.policies.jssp import TUNING as JSSP_TUNING
+from rhumbline.policies.jssp import at_least_float32, rows_with_choice, scatter_scores
 from rhumbline.policies.latent_space import Box, weights_without_latents
 from rhumbline.problems.jssp import JSSPBatch, JSSPMachines
 from rhumbline.problems.jssp.machine_rules import MachinesState
 from rhumbline.record import Record
 
-JOINT_LAYERS = 2  # as published
-
 
 @dataclass(frozen=True)
 class MachinesTuning:
-    """Limits of memory and of torch."""
+    """The depth of the network, and limits of memory and of torch."""
 
+    joint_layers: int = 2  # as published
     # Elements of the table of endings, by device (10x10: 140,800 for an instance). If there were
     # more, endings are computed at each decision.
     max_ending_elements: Mapping[str, int] = field(
@@ -82,7 +82,7 @@ class Affine(NamedTuple):
         """Apply the map."""
         return F.linear(x, self.weight, self.bias)
 
-    def after(self, first: "Affine") -> "Affine":
+    def compose(self, first: "Affine") -> "Affine":
         """Return the composition of `first` and this map."""
         weight = self.weight @ first.weight
         bias = self.weight @ first.bias
@@ -233,19 +233,19 @@ class ShopEncoder(nn.Module):
         self.operations = Block(width, a.heads)
         self.places = Block(width, a.heads)
         self.joint = nn.ModuleList()
-        for _ in range(JOINT_LAYERS):
+        for _ in range(TUNING.joint_layers):
             self.joint.append(Block(width, a.heads))
 
     def fold_weights(self, match: Float[Tensor, "D D"]) -> FoldedWeights:
         """Return the products of weights, with `match` of the decoder."""
         token = as_affine(self.busy)
         out = as_affine(self.places.out)
-        qkv = as_affine(self.machines.qkv).after(token)
+        qkv = as_affine(self.machines.qkv).compose(token)
         weight = torch.cat([token.weight, qkv.weight])
         bias = torch.cat([token.bias, qkv.bias])
         return FoldedWeights(
             machine=Affine(weight, bias),
-            operation=out.after(self.places.part(2, 3)),  # attention to one token is its value
+            operation=out.compose(self.places.part(2, 3)),  # attention to one token is its value
             match=match,
             waiting=self.waiting.weight[:, 0] + self.waiting.bias,
         )
@@ -266,7 +266,7 @@ class ShopEncoder(nn.Module):
         steps = torch.arange(count, device=first.device)
         is_ahead = steps >= first[..., None]
         left = is_ahead & real[:, None]
-        mask = MASK_BIAS * (~left).to(duration.dtype)
+        mask = JSSP_TUNING.mask_bias * (~left).to(duration.dtype)
         bias = mask.repeat_interleave(count, dim=1)
         embedding = self.operations(
             x.repeat(1, endings, 1),

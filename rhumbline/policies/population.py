@@ -37,12 +37,14 @@ class PopulationMemory(Record):
             return self.members[wanted[0]]
         rows = torch.arange(len(which), device=which.device)
         first = self.members[0]
-        tables = dict[str, Tensor]()
-        for name in (field.name for field in fields(first)):
+        chosen = dict[str, Tensor]()
+        for field in fields(first):
+            name = field.name
             if isinstance(getattr(first, name), Tensor):
-                table = torch.stack([getattr(member, name) for member in self.members])
-                tables[name] = table[which, rows]
-        return replace(first, **tables)
+                tables = [getattr(member, name) for member in self.members]
+                table = torch.stack(tables)
+                chosen[name] = table[which, rows]
+        return replace(first, **chosen)
 
 
 class Decoders(nn.ModuleList):

@@ -165,7 +165,7 @@ class Problem(Protocol[InstanceBatch, RolloutState]):
     def outcome(
         self, batch: InstanceBatch, state: RolloutState, actions: Int[Tensor, "B R T"]
     ) -> Float[Tensor, "B R"]:
-        """Return the same cost, given the last state, which may already hold it."""
+        """Return what `cost` does, given the last state, which may already hold it."""
         ...
 
     def views(

@@ -40,13 +40,13 @@ def common_factor(numbers: Iterable[object]) -> int | None:
     """Return the least factor that makes finite decimals whole; None if it exceeds the limit."""
     factor = 1
     for number in numbers:
-        factor = lcm(factor, exact(number).denominator)
+        factor = lcm(factor, to_fraction(number).denominator)
         if factor > LIMITS.max_factor:
             return None
     return factor
 
 
-def exact(number: object) -> Fraction:
+def to_fraction(number: object) -> Fraction:
     """Return the decimal that a number is written as: 0.1 is a tenth, not the nearest double."""
     if isinstance(number, Fraction):
         return number
@@ -64,7 +64,7 @@ def scale_loads(name: str, demands: Sequence[Any] | np.ndarray, capacity: Any) -
     factor = common_factor(numbers)
     if factor is None:
         refuse_loads(name, numbers)
-    scaled = [int(exact(number) * factor) for number in numbers]
+    scaled = [int(to_fraction(number) * factor) for number in numbers]
     loads = Loads(tuple(scaled[:-1]), scaled[-1], factor)
     if factor > 1 and loads.capacity > LIMITS.max_capacity:
         found = f"{name}: loads with these decimals are counted in units of 1/{factor}"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rhumbline.errors import InputError, shorten_repr
-from rhumbline.problems.metrics import MAX_NUMBER, check_matrix_size
+from rhumbline.problems.metrics import METRIC_LIMITS, check_matrix_size
 from rhumbline.problems.tsp.instance import tsp_from_matrix
 from rhumbline.registry import did_you_mean
 
@@ -110,8 +110,8 @@ def distance_matrix(value: Any, key: str, name: str) -> np.ndarray:
     check_matrix_size(table, name)
     if not np.isfinite(table).all():
         raise InputError(f"{name}: the {key} contain NaN or infinite numbers")
-    if table.size and np.abs(table).max() > MAX_NUMBER:
-        limit = f"numbers beyond {MAX_NUMBER:g}, up to which costs are exact"
+    if table.size and np.abs(table).max() > METRIC_LIMITS.max_number:
+        limit = f"numbers beyond {METRIC_LIMITS.max_number:g}, up to which costs are exact"
         raise InputError(f"{name}: the {key} contain {limit}; use another unit")
     matrix = tsp_from_matrix(table, name).matrix
     assert matrix is not None

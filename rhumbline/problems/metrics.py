@@ -14,11 +14,20 @@ from rhumbline.errors import InputError, shorten
 
 Metric = Literal["EXACT_2D", "EUC_2D", "CEIL_2D", "FLOOR_2D", "ATT", "GEO", "EXPLICIT"]
 
-# Float64 holds every whole number up to 2**53, and 64 bits hold the sum of 10,000 such distances.
-MAX_NUMBER = 1e12
-# Nodes of a table of all distances, which has 32 MB then; 10,000 nodes would need 800 MB. Larger
-# instances have coordinates, and their distances are computed when they are needed.
-MAX_TABLE_NODES = 2000
+
+@dataclass(frozen=True)
+class MetricLimits:
+    """The largest numbers and tables."""
+
+    # Of coordinates, distances and loads. Float64 holds every whole number up to 2**53, and 64 bits
+    # hold the sum of 10,000 such distances.
+    max_number: float = 1e12
+    # A table of all distances has 32 MB then; 10,000 nodes would need 800 MB. Larger instances have
+    # coordinates, and their distances are computed when they are needed.
+    max_table_nodes: int = 2000
+
+
+METRIC_LIMITS = MetricLimits()
 
 
 @dataclass(frozen=True)
@@ -94,9 +103,9 @@ def geo_lengths(
 
 def check_matrix_size(table: Any, name: str) -> None:
     """Raise if a matrix of distances, an array or a list of rows, is too large."""
-    if len(table) > MAX_TABLE_NODES:
+    if len(table) > METRIC_LIMITS.max_table_nodes:
         found = f"a distance matrix of {len(table):,} nodes"
-        limit = f"matrices of up to {MAX_TABLE_NODES:,} are supported"
+        limit = f"matrices of up to {METRIC_LIMITS.max_table_nodes:,} are supported"
         advice = "give coordinates, if there are any"
         raise InputError(f"{name}: {found}; {limit}: {advice}")
 
@@ -153,12 +162,14 @@ def minimise_stress(
     least = np.quantile(positive, TUNING.short_quantile)
     least = max(least, TUNING.min_short_share * positive.max())
     bounded = np.maximum(distances, least)
-    weight = torch.from_numpy(np.where(off_diagonal, (least / bounded) ** 2, 0.0))
+    squared = (least / bounded) ** 2
+    weight = torch.from_numpy(np.where(off_diagonal, squared, 0.0))
     solve = laplacian_solver(weight)
     wanted = weight * torch.from_numpy(distances)
     min_distance = float(TUNING.min_distance_share * least)
     points = torch.from_numpy(plane)
-    for _ in range(min(TUNING.rounds, max(1, TUNING.round_elements // size**2))):
+    affordable = max(1, TUNING.round_elements // size**2)
+    for _ in range(min(TUNING.rounds, affordable)):
         current = pairwise_distances(points).clamp_(min=min_distance)
         pull = torch.div(wanted, current, out=current)
         total_pull = pull.sum(1)[:, None]
@@ -198,11 +209,14 @@ def relative_stress(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray
     plane = scale_to_one(plane)
     positive = distances[distances > 0]
     least = np.quantile(positive, TUNING.short_quantile)
-    bounded = np.maximum(distances, max(least, TUNING.min_short_share * positive.max()))
+    least = max(least, TUNING.min_short_share * positive.max())
+    bounded = np.maximum(distances, least)
     weight = 1.0 / bounded**2  # as in `minimise_stress`; the diagonal has no error
     current = euclidean_distances(plane)
     agreement = (weight * distances * current).sum()
-    total = (weight * distances**2).sum() * (weight * current**2).sum()
+    wanted_square = (weight * distances**2).sum()
+    current_square = (weight * current**2).sum()
+    total = wanted_square * current_square
     if not total > 0:
         return 1.0
     explained = min(1.0, agreement**2 / total)
@@ -244,7 +258,8 @@ def leading_eigenvectors(
     basis = torch.randn(size, width, generator=rng, dtype=torch.float64)
     for _ in range(TUNING.subspace_rounds):
         basis, _ = torch.linalg.qr(matrix @ basis)
-    values, vectors = torch.linalg.eigh(basis.T @ matrix @ basis)
+    projected = basis.T @ matrix @ basis
+    values, vectors = torch.linalg.eigh(projected)
     return values, basis @ vectors
 
 
@@ -282,7 +297,7 @@ class MetricInstance:
     @property
     def has_table(self) -> bool:
         """Return whether the instance is small enough for a table of all distances."""
-        return self.matrix is not None or self.size <= MAX_TABLE_NODES
+        return self.matrix is not None or self.size <= METRIC_LIMITS.max_table_nodes
 
     @cached_property
     def distances(self) -> Float[np.ndarray, "N N"]:
@@ -294,7 +309,8 @@ class MetricInstance:
         if self.matrix is not None:
             return np.asarray(self.matrix, dtype=np.float64)
         if not self.has_table:
-            limit = f"a table of all distances is made up to {MAX_TABLE_NODES:,} nodes"
+            most = METRIC_LIMITS.max_table_nodes
+            limit = f"a table of all distances is made up to {most:,} nodes"
             raise InputError(f"{shorten(self.name)}: {limit}, and there are {self.size:,}")
         assert self.xy is not None
         return distance_table(self.metric, np.asarray(self.xy, dtype=np.float64))
@@ -344,8 +360,10 @@ class MetricInstance:
             return embed_in_plane(self.distances)
         assert self.xy is not None
         if self.metric == "GEO":
-            latitude, longitude = np.rad2deg(geo_radians(self.xy)).T
-            x = longitude * np.cos(np.deg2rad(latitude.mean()))
+            degrees = np.rad2deg(geo_radians(self.xy))
+            latitude, longitude = degrees.T
+            middle = np.deg2rad(latitude.mean())
+            x = longitude * np.cos(middle)
             return np.stack([x, latitude], axis=1)
         return np.asarray(self.xy, dtype=np.float64)
 

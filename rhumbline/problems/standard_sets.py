@@ -115,7 +115,8 @@ def find_set(sets: dict[str, SetRecipe], name: str) -> SetRecipe:
 
 def check_digest(name: str, digest: str, drawn: np.ndarray) -> None:
     """Raise unless the array has the published hash."""
-    found = sha256(np.ascontiguousarray(drawn).tobytes()).hexdigest()[:32]
-    if found != digest:
+    contents = np.ascontiguousarray(drawn).tobytes()
+    found = sha256(contents).hexdigest()
+    if found[:32] != digest:
         message = "the regenerated set does not have the published hash"
         raise InputError(f"{name}: {message}; this NumPy draws other numbers")

@@ -56,9 +56,12 @@ def symmetric_copies(batch: Any, copies: int) -> Any:
 def is_mirrored(symmetry: Int[Tensor, "*s"]) -> Bool[Tensor, "*s"]:
     """Return whether a symmetry reverses orientation.
 
-    Each bit of its number is one reflection, so an odd number of bits mirrors.
+    Each of the three bits of its number is one reflection, so an odd number of bits mirrors.
     """
-    return ((symmetry ^ symmetry >> 1 ^ symmetry >> 2) & 1).bool()
+    second = symmetry >> 1
+    third = symmetry >> 2
+    parity = (symmetry ^ second ^ third) & 1
+    return parity.bool()
 
 
 def rotated_copies(batch: Any, copies: int) -> Any:

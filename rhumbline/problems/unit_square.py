@@ -35,7 +35,10 @@ def rescale_route_lengths(
     cost: Float[Tensor, "R K S"],
     actions: Int[Tensor, "R K S T"],
 ) -> Float[Tensor, "R K S"]:
-    """Do the same without surcharges for vehicles, which would dwarf the lengths."""
+    """Return CVRP costs times one factor for each row, as `rescale_lengths` does.
+
+    They are without surcharges for vehicles, which would dwarf the lengths.
+    """
     cost = batch.without_surcharge(cost)
     free = replace(batch, vehicles=None, surcharge=None)
     return rescale_lengths(rules, free, cost, actions)

@@ -527,7 +527,8 @@ class AfterSearchRun:
         known = self.announced_costs()
         best = progress.best.tolist()
         rows = [row for row, cost in enumerate(best) if cost < known[row]]
-        for row, sequence in zip(rows, actions[rows].tolist(), strict=True):
+        sequences = actions[rows].tolist()
+        for row, sequence in zip(rows, sequences, strict=True):
             plan = self.task.problem.decode(self.task.instances[row], sequence)
             self.announce(row, plan, "search")
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from rhumbline.decoding.engines import CompiledEngine
 from rhumbline.errors import InputError
 from rhumbline.kernels.threads import SHARED_CORES
-from rhumbline.search.account import Spent
 from rhumbline.search.first_plans import first_solutions, latest_end
 from rhumbline.search.solution import Solution, incumbent
 from rhumbline.search.strategies import build_strategy
@@ -26,6 +25,7 @@ from rhumbline.search.strategy import (
     engine_for,
 )
 from rhumbline.search.task import Task
+from rhumbline.search.task.account import Spent
 from rhumbline.search.without_policy.host_task import HostTask
 
 
@@ -160,7 +160,7 @@ def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[P
         empty_steps = 0
         while state is not None:
             best_before = task.account.best
-            spent_before = spending(task)
+            spent_before = count_spent(task)
             last_state = state
             step = None
             try:
@@ -172,7 +172,7 @@ def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[P
             if task.account.best is not best_before:  # the account has new rollouts
                 distributions = strategy.distributions(last_state)
                 yield make_progress(task, step, distributions, time.monotonic() - start_time)
-            empty_steps = empty_steps + 1 if spending(task) == spent_before else 0
+            empty_steps = empty_steps + 1 if count_spent(task) == spent_before else 0
             if empty_steps == TUNING.max_empty_steps:
                 trouble = "without trying anything, and would never end"
                 raise InputError(f"the strategy made {empty_steps} steps {trouble}")
@@ -220,7 +220,7 @@ def start_clock(task: Task, budget: Budget) -> float:
     return start_time
 
 
-def spending(task: Task) -> tuple[int, int]:
+def count_spent(task: Task) -> tuple[int, int]:
     """Return the attempts and the spare trajectories: every rollout changes one of them."""
     return task.account.attempts, task.account.spare_trajectories
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:  # these import torch, which the command line loads late
     from rhumbline.domain import Domain, PolicyFamily, TrainingTraits
     from rhumbline.training.objectives.objective import TrainingObjective
 
-POLICY_FILE = "policy.safetensors"  # a run's last averaged weights
-BEST_POLICY_FILE = "best.safetensors"  # the averaged weights with the best validation cost
 DATA_PLACEHOLDER = "YOUR-FOLDER"  # stands in recipes for user data
 
 

@@ -24,7 +24,7 @@ from rhumbline.checkpoint.tensor_file import StagedFiles
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import CheckpointError, InputError
 from rhumbline.training import parallel
-from rhumbline.training.config import BEST_POLICY_FILE, POLICY_FILE, TrainConfig
+from rhumbline.training.config import TrainConfig
 from rhumbline.training.objectives.targets import Targets
 from rhumbline.training.resume import (
     AUTO,
@@ -36,7 +36,12 @@ from rhumbline.training.resume import (
     remove_older_states,
     restore_trainer,
 )
-from rhumbline.training.run_folder import complete_updates, lock_folder, remedy_for_full_disk
+from rhumbline.training.run_folder import (
+    RUN_FILES,
+    complete_updates,
+    lock_folder,
+    remedy_for_full_disk,
+)
 from rhumbline.training.trainer import Trainer
 
 
@@ -240,9 +245,9 @@ def write_checkpoints(trainer: Trainer, out: Path, validation: dict[str, float])
     try:
         with StagedFiles(durable=True) as files:
             add_state(files, trainer, out, validation)
-            files.add(out / POLICY_FILE, *content)
+            files.add(out / RUN_FILES.policy, *content)
             if is_best:
-                files.add(out / BEST_POLICY_FILE, *content)
+                files.add(out / RUN_FILES.best_policy, *content)
     except InputError as error:
         raise InputError(f"{error}; {remedy_for_full_disk(out)}") from error
     remove_older_states(out, trainer.update)
@@ -267,12 +272,12 @@ def complete_policies(trainer: Trainer, out: Path, validation: dict[str, float] 
         return
     facts = training_facts(trainer, validation)
     is_best = trainer.best_update == trainer.update
-    for name in (POLICY_FILE, BEST_POLICY_FILE)[: 1 + is_best]:
-        if stored_update(out / name) != trainer.update:
+    for name in (RUN_FILES.policy, RUN_FILES.best_policy)[: 1 + is_best]:
+        if read_update_count(out / name) != trainer.update:
             save(out / name, trainer.average, facts)
 
 
-def stored_update(path: Path) -> int | None:
+def read_update_count(path: Path) -> int | None:
     """Return the number of updates of a checkpoint, or None if it cannot be read."""
     try:
         _, header = read_tensor_file(path)
@@ -283,9 +288,9 @@ def stored_update(path: Path) -> int | None:
 
 def revalidate_best(trainer: Trainer, folder: Path, out: Path) -> None:
     """Validate the best policy of a resumed run on the new validation instances."""
-    if not (folder / BEST_POLICY_FILE).is_file():
+    if not (folder / RUN_FILES.best_policy).is_file():
         return
-    policy, facts = load_with_facts(folder / BEST_POLICY_FILE, trainer.device)
+    policy, facts = load_with_facts(folder / RUN_FILES.best_policy, trainer.device)
     average = trainer.average
     trainer.average = policy
     validation = trainer.validate()
@@ -293,4 +298,4 @@ def revalidate_best(trainer: Trainer, folder: Path, out: Path) -> None:
     trainer.best_cost = validation["latent"]
     trainer.best_update = facts.updates
     if parallel.rank() == 0:
-        save(out / BEST_POLICY_FILE, policy, replace(facts, validation=validation))
+        save(out / RUN_FILES.best_policy, policy, replace(facts, validation=validation))

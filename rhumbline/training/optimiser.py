@@ -6,8 +6,8 @@ updates have the root mean square of AdamW's, so one learning rate serves both. 
 back from the device, so a graph can record a step.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,16 +16,24 @@ from torch import Tensor, nn
 
 from rhumbline.training.config import TrainConfig
 
-# The weights that Muon updates, by name, and the number of stacked matrices in each.
-MUON_MATRICES = {"qkv": 3} | dict.fromkeys(
-    ("out", "up", "down", "query_mean", "query_last", "query_first", "key", "value", "output"), 1
-)
-
 
 @dataclass(frozen=True)
 class MuonTuning:
     """Constants of Muon's update."""
 
+    # The weights that Muon updates, by name: one matrix each, ...
+    single_matrices: tuple[str, ...] = (
+        "out",
+        "up",
+        "down",
+        "query_mean",
+        "query_last",
+        "query_first",
+        "key",
+        "value",
+        "output",
+    )
+    stacked_matrices: Mapping[str, int] = field(default_factory=lambda: {"qkv": 3})  # ... or more
     newton_schulz_rounds: int = 5
     # Coefficients of x, x^3 and x^5, as published by Jordan et al. 2024. The polynomial is steep at
     # 0, so small singular values grow in few rounds.
@@ -68,12 +76,19 @@ def make_optimiser(
     return Muon(matrices, adam, rate, settings.momentum) if matrices else adam
 
 
+def count_matrices(layer: str) -> int:
+    """Return how many matrices are stacked in the weight of a layer; 0 if Muon leaves it alone."""
+    if layer in TUNING.single_matrices:
+        return 1
+    return TUNING.stacked_matrices.get(layer, 0)
+
+
 def matrix_groups(part: nn.Module, decay: float) -> list[dict[str, Any]]:
     """Return Muon's parameter groups of a module, one for each number of stacked matrices."""
     by_pieces: dict[int, list[nn.Parameter]] = {}
     for name, weight in part.named_parameters():
         layer = name.removesuffix(".weight").rpartition(".")[2]
-        pieces = MUON_MATRICES.get(layer)
+        pieces = count_matrices(layer)
         if pieces:
             by_pieces.setdefault(pieces, []).append(weight)
     groups: list[dict[str, Any]] = []

@@ -24,8 +24,7 @@ from rhumbline.toml_config import build_dataclass
 from rhumbline.training.config import TrainConfig
 from rhumbline.training.optimiser import moment_names
 from rhumbline.training.run_folder import (
-    STATE_FILES,
-    STATE_PARTS,
+    RUN_FILES,
     complete_updates,
     keep_earlier_files,
     newest_update,
@@ -89,15 +88,15 @@ def add_state(
         "judged": validation_id(trainer),
         "config": asdict(trainer.config),
     }
-    for part, tensors in zip(STATE_PARTS, (weights, moments), strict=True):
+    for part, tensors in zip(RUN_FILES.state_parts, (weights, moments), strict=True):
         on_host = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
         files.add(state_file(out, trainer.update, part), on_host, header)
 
 
 def remove_older_states(out: Path, update: int) -> None:
     """Remove the states of a folder but that of an update."""
-    newest = {state_file(out, update, part) for part in STATE_PARTS}
-    for path in set(out.glob(STATE_FILES)) - newest:
+    newest = {state_file(out, update, part) for part in RUN_FILES.state_parts}
+    for path in set(out.glob(RUN_FILES.state_pattern)) - newest:
         path.unlink(missing_ok=True)
 
 
@@ -124,7 +123,9 @@ def find_state(folder: Path) -> SavedState | None:
 
 def read_state(folder: Path, update: int) -> SavedState:
     """Read the state after some update; refuse files that do not belong together."""
-    weights_file, moments_file = (state_file(folder, update, part) for part in STATE_PARTS)
+    weights_file, moments_file = (
+        state_file(folder, update, part) for part in RUN_FILES.state_parts
+    )
     weights, header = read_tensor_file(weights_file)
     moments, other = read_tensor_file(moments_file)
     if header != other:
@@ -180,7 +181,8 @@ def restore_trainer(trainer: "Trainer", state: SavedState) -> None:
 def restore_best(trainer: "Trainer", header: dict[str, Any], path: Path) -> None:
     """Restore the best validation cost, unless it is of other validation instances."""
     best = header.get("best")
-    if not isinstance(best, int | float) or not (is_json_number(best) or best == math.inf):
+    is_cost = is_json_number(best) or best == math.inf
+    if not isinstance(best, int | float) or not is_cost:
         found = f"says that its best cost is {shorten_repr(best)}"
         raise CheckpointError(f"{path}: {found}, expected a number; remove the state")
     current = validation_id(trainer)

@@ -8,18 +8,28 @@ import re
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from rhumbline.errors import CheckpointError, InputError, note_once
-from rhumbline.training.config import BEST_POLICY_FILE, POLICY_FILE
 
-LOCK_FILE = "run.lock"
-METRICS_FILE = "metrics.jsonl"
-STATE_PARTS = ("weights", "moments")
-STATE_FILES = "resume-*.safetensors"
-# Temporary files of checkpoints: a dot, the name, the process that wrote it.
-PART_FORM = re.compile(r"\.(policy|best|resume-\d+-[a-z]+)\.safetensors\.\d+\.part")
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The names of the files in the folder of a run."""
+
+    policy: str = "policy.safetensors"  # the last averaged weights
+    best_policy: str = "best.safetensors"  # the averaged weights with the best validation cost
+    metrics: str = "metrics.jsonl"
+    lock: str = "run.lock"
+    state_parts: tuple[str, str] = ("weights", "moments")  # a file each, see `state_file`
+    state_pattern: str = "resume-*.safetensors"  # of the files of all states
+    # Temporary files of checkpoints: a dot, the name, the process that wrote it.
+    temporary_form: str = r"\.(policy|best|resume-\d+-[a-z]+)\.safetensors\.\d+\.part"
+
+
+RUN_FILES = RunFiles()
 
 
 @contextmanager
@@ -29,7 +39,7 @@ def lock_folder(folder: Path) -> Generator[None, None, None]:
     The kernel releases the lock when the process ends, however that happens; the file stays and
     does no harm. What killed runs left half written is removed.
     """
-    path = folder / LOCK_FILE
+    path = folder / RUN_FILES.lock
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = path.open("a+", encoding="utf-8", errors="replace")
@@ -84,7 +94,7 @@ def write_owner(file: TextIO) -> None:
 def remove_parts(folder: Path) -> None:
     """Remove the temporary files of runs that are dead, as all others are under the lock."""
     for path in folder.glob(".*.part"):
-        if PART_FORM.fullmatch(path.name):
+        if re.fullmatch(RUN_FILES.temporary_form, path.name):
             path.unlink(missing_ok=True)
 
 
@@ -96,7 +106,7 @@ def state_file(folder: Path, update: int, part: str) -> Path:
 def complete_updates(folder: Path) -> list[int]:
     """Return the updates whose state is complete in a folder, oldest first."""
     updates = set[int]()
-    for path in folder.glob(STATE_FILES):
+    for path in folder.glob(RUN_FILES.state_pattern):
         match = re.match(r"resume-(\d{1,18})-", path.name)
         if match:
             updates.add(int(match[1]))
@@ -115,12 +125,13 @@ def newest_update(folder: Path) -> int:
 
 def is_complete(folder: Path, update: int) -> bool:
     """Return whether all parts of the state after some update exist."""
-    return all(state_file(folder, update, part).is_file() for part in STATE_PARTS)
+    files = [state_file(folder, update, part) for part in RUN_FILES.state_parts]
+    return all(file.is_file() for file in files)
 
 
 def holds_run(folder: Path) -> bool:
     """Return whether a folder holds something that a new run would overwrite."""
-    return (folder / POLICY_FILE).exists() or bool(complete_updates(folder))
+    return (folder / RUN_FILES.policy).exists() or bool(complete_updates(folder))
 
 
 def remedy_for_full_disk(folder: Path) -> str:
@@ -136,9 +147,9 @@ def keep_earlier_files(folder: Path) -> Path | None:
 
     Returns None if there are none.
     """
-    names = (POLICY_FILE, BEST_POLICY_FILE, METRICS_FILE)
+    names = (RUN_FILES.policy, RUN_FILES.best_policy, RUN_FILES.metrics)
     files = [folder / name for name in names if (folder / name).exists()]
-    files += sorted(folder.glob(STATE_FILES))
+    files += sorted(folder.glob(RUN_FILES.state_pattern))
     if not files:
         return None
     number = 1

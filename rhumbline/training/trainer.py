@@ -166,11 +166,12 @@ class Trainer:
         batch = self.source.sample(count // copies, size, self.rng)
         latents = self.sample_latents(count)
         starts = self.sample_starts(batch)
-        starts = repeat_starts(parallel.share(starts), self.objective.rollouts_per_start)
-        starts = starts.repeat_interleave(copies, 0)
+        own_starts = parallel.share(starts)
+        own_starts = repeat_starts(own_starts, self.objective.rollouts_per_start)
+        own_starts = own_starts.repeat_interleave(copies, 0)
         batch = parallel.share(batch)
         batch = make_symmetric_copies(batch, copies, self.config.traits.is_reversible)
-        return batch, parallel.share(latents), starts
+        return batch, parallel.share(latents), own_starts
 
     def sample_latents(self, count: int) -> Float[Tensor, "B K Z"]:
         """Sample the latents of `count` instances; a single policy has the centre of its space."""
@@ -229,9 +230,11 @@ class Trainer:
         targets = self.choose_targets(step, latents, starts, rollouts)
         targets = self.truncate(batch, targets)
         scores = self.score(step, targets)
-        count = parallel.sum_over_processes(targets.count).clamp(min=1.0) * self.config.accumulate
+        joint_count = parallel.sum_over_processes(targets.count).clamp(min=1.0)
+        count = joint_count * self.config.accumulate
         weights = self.objective.loss_weights(targets, scores)
-        loss = (weights * scores).sum() / count
+        weighted = weights * scores
+        loss = weighted.sum() / count
         loss.backward()
         values = {"cost": rollouts.cost, "log-probability": scores.detach(), "loss": loss.detach()}
         return rollouts, targets, values

@@ -14,10 +14,10 @@ from rhumbline.policies.jssp import JSSPArchitecture
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.kernel_traits import cuda_graph, rollout_kernel
 from rhumbline.problems.tsp import TSP
-from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.strategies.cmaes_refine import CMAESRefine
-from rhumbline.search.task import make_task
+from rhumbline.search.task import make, make_task
+from rhumbline.search.task import task as tasks
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
@@ -142,6 +142,7 @@ def test_a_task_chooses_once(
         return real(wanted, question)
 
     monkeypatch.setattr(engines, "choose_engine", spy)
+    monkeypatch.setattr(make, "choose_engine", spy)
     monkeypatch.setattr(tasks, "choose_engine", spy)
     task = make_task(TSP(), policy, make_instances(2, 30))
     search(CMAESRefine(), task, Budget(200))

@@ -219,9 +219,9 @@ def test_products_in_16_bits(case) -> None:
     _, _, memory, _ = tables_with_layer(case, size)
     glimpse = torch.randn(2, 6, 128, generator=torch.Generator().manual_seed(8))
     shift = policy.condition(memory, latents)
-    exact = policy.decoder.layered(memory, shift, glimpse)
+    exact = policy.decoder.score_through_layer(memory, shift, glimpse)
     with torch.autocast("cpu", torch.bfloat16):
-        half = policy.decoder.layered(memory, shift, glimpse.bfloat16())
+        half = policy.decoder.score_through_layer(memory, shift, glimpse.bfloat16())
     assert half.dtype == torch.float32
     assert not torch.equal(half, exact)
     assert (half - exact).abs().max() < 0.3

@@ -62,7 +62,7 @@ def test_instances_are_encoded_in_groups(make_batch, policy, monkeypatch, encode
 
     arguments = (TSP(), policy, work.batch, work.latents, work.starts)
     together = rollout(*arguments, seed=1, memory=work.memory, engine="torch")
-    monkeypatch.setitem(rollouts.ENCODED_STEPS, "cpu", encoded)
+    monkeypatch.setitem(rollouts.TUNING.encoded_steps, "cpu", encoded)
     monkeypatch.setattr(policy, "encode", counted)
     apart = rollout(*arguments, seed=1, engine="torch")
     assert max(sizes) == encoded // 5
@@ -75,8 +75,8 @@ def test_default_chunks_are_small() -> None:
     """On a CPU a tensor of [rollouts, steps] stays within 16 MiB even in int64, and encoding below
     2 GiB.
     """
-    assert rollouts.CHUNK_ELEMENTS["cpu"] * 8 <= 16 << 20
-    assert rollouts.ENCODED_STEPS["cpu"] * 20_000 < 2 << 30  # measured: 1.2 GiB at 65,536
+    assert rollouts.TUNING.chunk_elements["cpu"] * 8 <= 16 << 20
+    assert rollouts.TUNING.encoded_steps["cpu"] * 20_000 < 2 << 30  # measured: 1.2 GiB at 65,536
 
 
 def limited(construct, most: int, asked: list[int]):

@@ -1,6 +1,7 @@
 """Ruin and recreate: plans are feasible, rejected steps are undone, small instances are solved."""
 
 import time
+from dataclasses import replace
 from functools import cache
 from itertools import permutations
 from threading import Event
@@ -175,7 +176,8 @@ def test_computed_distances_give_the_same_plan(monkeypatch: pytest.MonkeyPatch) 
     """A large instance has no table of distances; its steps are those of one with a table."""
     plans = list[Routes]()
     for nodes in (2000, 10):
-        monkeypatch.setattr(metrics, "MAX_TABLE_NODES", nodes)
+        limits = replace(metrics.METRIC_LIMITS, max_table_nodes=nodes)
+        monkeypatch.setattr(metrics, "METRIC_LIMITS", limits)
         rng = np.random.default_rng(1)
         demands = (0, *rng.integers(1, 10, 60).tolist())
         xy = 1000 * rng.random((61, 2))

@@ -90,7 +90,7 @@ def test_a_move_and_its_ban() -> None:
     instance = shop([[3, 2], [2, 4]], [[0, 1], [1, 0]])
     walk = start_walk(instance)
     assert walk.run_moves(1)
-    assert (walk.makespan, walk.idle) == (7, 0)
+    assert (walk.makespan, walk.idle_moves) == (7, 0)
     # On machine 1 operation 1 has place 0 and operation 2 place 1: the order 1 before 2 is
     # forbidden for a while.
     assert 1 + 10 + 1 <= walk.until[1, 1] <= 1 + 11 + 4
@@ -425,7 +425,7 @@ def test_points_between_two_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = (EliteSchedule(9, np.full(size, x), np.full(size, x)) for x in (0, 1))
     search.population.members = [one, two]
     for _ in range(20):
-        points = search.times_between()
+        points = search.mix_times()
         assert len(points) == 3
         for times in points:
             assert np.ptp(times) == 0

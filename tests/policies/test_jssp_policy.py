@@ -10,7 +10,7 @@ from rhumbline.decoding.engines.cuda_graphs import construct_with_cuda_graph
 from rhumbline.decoding.engines.plain_torch import construct_torch
 from rhumbline.kernels import cuda_graph
 from rhumbline.policies.jssp import (
-    MASK_BIAS,
+    TUNING,
     JSSPArchitecture,
     JSSPPolicy,
     fast_asinh,
@@ -242,10 +242,10 @@ def test_every_weight_learns(rng: torch.Generator) -> None:
 def test_fast_functions_of_a_cpu_equal_those_of_torch() -> None:
     """The fast functions of a CPU agree with torch's softmax and asinh, also on masked rows."""
     score = torch.randn(7, 4, 5, 10, generator=torch.Generator().manual_seed(0))
-    score[0, :, :, 3:] += MASK_BIAS
+    score[0, :, :, 3:] += TUNING.mask_bias
     # One row rounds to nothing, the other does not.
     low = torch.tensor([[-100.0, -101.0, -120.0], [1.0, 2.0, 3.0]])
-    for some in (score, 10.0 * score, 1000.0 * score, low, torch.full((2, 3), MASK_BIAS)):
+    for some in (score, 10.0 * score, 1000.0 * score, low, torch.full((2, 3), TUNING.mask_bias)):
         assert torch.allclose(fast_softmax(some), some.softmax(-1), atol=1e-6)
     x = torch.tensor([-300.0, -1.5, -1e-3, 0.0, 1e-3, 0.4, 7.0, 5e4])
     assert torch.allclose(fast_asinh(x), torch.asinh(x), rtol=1e-5, atol=1e-7)

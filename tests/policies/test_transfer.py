@@ -23,7 +23,7 @@ def test_tables_are_the_salesmans_whatever_the_demands() -> None:
     salesman = TSPPolicy(
         replace(SMALL, growth=0.0)
     )  # with growth it would count the depot as a city
-    vehicles = CVRPPolicy.after(salesman)
+    vehicles = CVRPPolicy.from_tsp(salesman)
     batch = CVRP().sample(2, 7, torch.Generator().manual_seed(1))
     ours, theirs = (
         vehicles.encode(batch),
@@ -38,7 +38,7 @@ def test_tables_are_the_salesmans_whatever_the_demands() -> None:
 def test_the_new_parts_can_learn() -> None:
     """Gradients reach the weights of demand and load, although these start at zero."""
     torch.manual_seed(0)
-    policy, problem = CVRPPolicy.after(TSPPolicy(SMALL)), CVRP()
+    policy, problem = CVRPPolicy.from_tsp(TSPPolicy(SMALL)), CVRP()
     batch = problem.sample(1, 3, torch.Generator().manual_seed(1))
     routes = torch.tensor([[[1, 2, 0, 3, 0, 0]]])
     log_prob(problem, policy, batch, torch.zeros(1, 1, 0), routes, engine="torch").sum().backward()

@@ -8,8 +8,7 @@ import torch
 from fleets import vehicles
 
 from rhumbline.decoding.neighbourhoods import (
-    MAX_FREE_NODES,
-    MIN_FREE_NODES,
+    TUNING,
     neighbourhood_prefixes,
     route_prefixes,
     tour_prefixes,
@@ -18,15 +17,14 @@ from rhumbline.errors import InputError
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
 from rhumbline.problems.tsp import TSP, Tour
-from rhumbline.search import pacing
-from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.plan_sets.elite import EliteSet
 from rhumbline.search.strategies.cmaes_elite import CMAESElite
-from rhumbline.search.strategies.cmaes_refine import CMAESRefine, best_latent, random_views
+from rhumbline.search.strategies.cmaes_refine import CMAESRefine, best_latent, draw_views
 from rhumbline.search.strategies.sgbs import Beam
 from rhumbline.search.strategy import warm_up_run_of
-from rhumbline.search.task import Spent, Task, make_task, set_warm_start
+from rhumbline.search.task import Spent, Task, make_task, pacing, set_warm_start
+from rhumbline.search.task import task as tasks
 
 # A depot in the middle, two customers in each corner and two more on the way to the first.
 XY = [
@@ -152,7 +150,7 @@ def test_neighbourhoods_come_in_the_shares_that_were_asked_for(driver: CVRPPolic
     assert len(made[0].actions[0].unique(dim=0)) > 1
     free = 40 - (made[0].actions * (torch.arange(80) < made[0].length[..., None]) != 0).sum(2)
     assert free.min() >= 10  # two routes
-    assert free.max() <= MAX_FREE_NODES
+    assert free.max() <= TUNING.max_free_nodes
     assert isinstance(state.beam, Beam)
     assert task.account.attempts == 4 + 2
     state, _, _ = strategy.step(task, state)
@@ -248,13 +246,13 @@ def test_a_tour_is_learnt_from_wherever_it_begins(policy, make_instances) -> Non
         torch.rand(2, 40),
         torch.stack([torch.randperm(size) for _ in range(80)]).view(2, 40, size).short(),
     )
-    seen = random_views(task, elite_set)
+    seen = draw_views(task, elite_set)
     tours, views = (x.actions.flatten(0, 1).tolist() for x in (elite_set, seen))
     assert [cycle(view) for view in views] == [cycle(tour) for tour in tours]
     # Otherwise a GPU would compile its kernels for scores again.
     assert seen.actions.dtype == elite_set.actions.dtype
     assert torch.equal(seen.cost, elite_set.cost)
-    assert torch.equal(random_views(alone, elite_set[:1]).actions, seen.actions[:1])
+    assert torch.equal(draw_views(alone, elite_set[:1]).actions, seen.actions[:1])
     places = [tour.index(view[0]) for tour, view in zip(tours, views, strict=True)]
     ahead = [
         tour[(at + 1) % size] == view[1]
@@ -263,7 +261,7 @@ def test_a_tour_is_learnt_from_wherever_it_begins(policy, make_instances) -> Non
     assert len(set(places)) == size
     assert 24 < sum(ahead) < 56  # half of 80, up to three deviations
     task.tried_count += 1
-    assert not torch.equal(random_views(task, elite_set).actions, seen.actions)
+    assert not torch.equal(draw_views(task, elite_set).actions, seen.actions)
 
 
 def test_routes_are_learnt_in_the_order_they_were_built_in(
@@ -271,7 +269,7 @@ def test_routes_are_learnt_in_the_order_they_were_built_in(
 ) -> None:
     """A CVRP policy relies on the order of routes, so views leave it alone."""
     elite_set = EliteSet(torch.ones(1, 1), torch.arange(8).view(1, 1, 8))
-    assert random_views(make_task(CVRP(), driver, [corners]), elite_set) is elite_set
+    assert draw_views(make_task(CVRP(), driver, [corners]), elite_set) is elite_set
 
 
 def test_the_latent_of_the_cheapest_rollout(policy) -> None:
@@ -307,7 +305,7 @@ def test_impossible_settings_are_refused(settings) -> None:
 
 def test_sizes_of_neighbourhoods() -> None:
     """Neighbourhoods are large enough to change something, and small beside 100 nodes."""
-    assert 4 < MIN_FREE_NODES < MAX_FREE_NODES < 100
+    assert 4 < TUNING.min_free_nodes < TUNING.max_free_nodes < 100
 
 
 @pytest.mark.parametrize(

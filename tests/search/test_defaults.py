@@ -110,7 +110,7 @@ def test_scores_of_large_instances_have_no_kernel(make_instances, monkeypatch) -
     monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
     scores = torch.zeros(1, 1)
     monkeypatch.setattr(
-        "rhumbline.search.task.log_prob",
+        "rhumbline.search.task.task.log_prob",
         lambda *given, engine, **options: asked.append(engine.name) or scores,
     )
     for cities in (256, 257):

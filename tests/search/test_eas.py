@@ -196,7 +196,7 @@ def test_small_memory_learns_the_same(policy, make_instances, monkeypatch) -> No
     """Scoring row by row, or three sequences at a time, gives the same gradients."""
     found = []
     for elements in (1 << 21, 5 * 8 * 7 * 7 // 4, 3 * 7 * 7 // 4 + 1):
-        monkeypatch.setitem(eas.CHUNK_ELEMENTS, "cpu", elements)
+        monkeypatch.setitem(eas.ROLLOUT_TUNING.chunk_elements, "cpu", elements)
         task = make_task(TSP(), policy, make_instances(2, 7))
         task.account.limit, strategy = 100, EASEmb(passes=5)
         state = strategy.init(task)

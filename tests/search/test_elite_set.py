@@ -17,9 +17,9 @@ from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP
 from rhumbline.search.plan_sets.elite import (
     EliteSet,
-    cheapest_distinct,
     cheapest_rollouts,
     incumbent_set,
+    select_distinct,
 )
 from rhumbline.search.strategies.cmaes_elite import elite_target
 from rhumbline.search.strategies.cmaes_refine import CMAESRefine, group_by_plan
@@ -41,8 +41,8 @@ def costs_and_actions(found: EliteSet) -> tuple[list[float], list[int]]:
 def test_the_cheapest_distinct_plans() -> None:
     """Equal costs, up to the last bits, are one plan. Gaps fill the set if plans are few."""
     some = elite_of_costs(7.0, 3.0, 3.0 * (1 + 5e-7), 5.0, 3.0)
-    assert costs_and_actions(cheapest_distinct(some.cost, some.actions, 2)) == ([3.0, 5.0], [3, 5])
-    cost, actions = costs_and_actions(cheapest_distinct(some.cost, some.actions, 4))
+    assert costs_and_actions(select_distinct(some.cost, some.actions, 2)) == ([3.0, 5.0], [3, 5])
+    cost, actions = costs_and_actions(select_distinct(some.cost, some.actions, 4))
     assert (cost, actions[:3]) == ([3.0, 5.0, 7.0, float("inf")], [3, 5, 7])
 
 
@@ -57,7 +57,7 @@ def test_the_best_rollouts_of_a_generation() -> None:
 def test_union_of_two_sets() -> None:
     """Plans of both sets count once; gaps of one set make room for plans of the other."""
     assert costs_and_actions(
-        elite_of_costs(2.0, 6.0, float("inf")).joined(elite_of_costs(4.0, 2.0), 3)
+        elite_of_costs(2.0, 6.0, float("inf")).merge(elite_of_costs(4.0, 2.0), 3)
     ) == (
         [2.0, 4.0, 6.0],
         [2, 4, 6],
@@ -67,7 +67,7 @@ def test_union_of_two_sets() -> None:
 def test_each_plan_is_improved_independently() -> None:
     """The best plan made of it takes its place if it is better, and no other place."""
     made = torch.tensor([[[9.0, 1.0, 3.0], [2.0, 8.0, 7.0], [5.0, 6.0, 7.0]]])
-    found = elite_of_costs(4.0, 2.0, float("inf")).improved_by(
+    found = elite_of_costs(4.0, 2.0, float("inf")).improve_with(
         made, made.to(torch.int16)[..., None]
     )
     assert costs_and_actions(found) == ([1.0, 2.0, 5.0], [1, 2, 5])
@@ -112,14 +112,14 @@ def test_resampled_regions_return_to_their_plan(driver: CVRPPolicy, augment: int
     )
     seen, plans = record_prefixes(task), []
     original = strategy.update_elite(task, None, task.rollout(torch.zeros(2, 2, 4), 1.0))
-    improved_by = EliteSet.improved_by
+    improve_with = EliteSet.improve_with
     try:
-        EliteSet.improved_by = lambda self, cost, actions: (
-            plans.append((self, cost, actions)) or improved_by(self, cost, actions)
+        EliteSet.improve_with = lambda self, cost, actions: (
+            plans.append((self, cost, actions)) or improve_with(self, cost, actions)
         )
         strategy.resample(task, torch.zeros(2, 1, 4), 96, task.memory, original)
     finally:
-        EliteSet.improved_by = improved_by
+        EliteSet.improve_with = improve_with
     assert (
         len(seen) == len(plans) == 2
     )  # twelve neighbourhoods, of three plans each, two of each at a time
@@ -207,7 +207,7 @@ def test_gaps_have_no_weight(driver: CVRPPolicy) -> None:
         torch.cat([plans.cost, plans.cost], 1), torch.cat([plans.actions, plans.actions], 1)
     )
     *_, weight = elite_target(
-        task, torch.zeros(1, 1, 4), cheapest_distinct(double.cost, double.actions, 4)
+        task, torch.zeros(1, 1, 4), select_distinct(double.cost, double.actions, 4)
     )
     assert weight.flatten().tolist() == [-0.5, -0.5, 0.0, 0.0]
 

@@ -7,14 +7,14 @@ import torch
 
 from rhumbline.problems.tsp import Tour
 from rhumbline.search.after_search import Candidates
-from rhumbline.search.plan_sets.elite import cheapest_distinct
+from rhumbline.search.plan_sets.elite import select_distinct
 from rhumbline.search.solution import Candidate, Solution
 
 
 def test_negative_costs_are_distinct_by_their_size() -> None:
     """Costs that are equal up to the last bits are one plan; gaps fill the elite set."""
     cost = torch.tensor([[-7.0, -3.0, -3.0 * (1 + 5e-7), -5.0, -3.0]])
-    found = cheapest_distinct(cost, cost.to(torch.int16)[..., None], 4)
+    found = select_distinct(cost, cost.to(torch.int16)[..., None], 4)
     assert found.actions[0, :3, 0].tolist() == [-7, -5, -3]
     assert found.cost[0, 3].isinf()
 

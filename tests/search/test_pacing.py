@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rhumbline.search.pacing import TUNING, Pacer, Spent
+from rhumbline.search.task.pacing import TUNING, Pacer, Spent
 
 
 def make_pacer(units: int) -> Pacer:

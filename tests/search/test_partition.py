@@ -74,9 +74,9 @@ def test_a_wide_beam_is_exact(seed: int) -> None:
         value = cost - (served @ worth[..., None])[..., 0]
         everything = torch.tensor([torch.inf])
         for some in (
-            DenseRoutes.of(value, served, code, everything),
-            DenseRoutes.of(value, served.bfloat16(), code, everything),  # as a GPU counts
-            PackedRoutes.of(value, served, code, everything),
+            DenseRoutes.build(value, served, code, everything),
+            DenseRoutes.build(value, served.bfloat16(), code, everything),  # as a GPU counts
+            PackedRoutes.build(value, served, code, everything),
         ):
             total, chosen = beam_partition(some, depth, 1000)
             rows = chosen[chosen >= 0]
@@ -232,7 +232,7 @@ def test_an_impossible_selection_costs_infinity() -> None:
         (served, torch.tensor([0.1]), enough),
     ):
         for kind in (DenseRoutes, PackedRoutes):
-            total, chosen = beam_partition(kind.of(cost, pool, code, most), depth, 64)
+            total, chosen = beam_partition(kind.build(cost, pool, code, most), depth, 64)
             assert total.isinf().all()
             assert (chosen == -1).all()
 
@@ -261,7 +261,7 @@ def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int
         (served.long() * customer_codes(customers + 1, torch.device("cpu"))).sum(2),
         torch.tensor([3.0, torch.inf]),
     )
-    dense, packed = (kind.of(value, served, code, most) for kind in (DenseRoutes, PackedRoutes))
+    dense, packed = (kind.build(value, served, code, most) for kind in (DenseRoutes, PackedRoutes))
     states = [
         PartialCover(x.empty_cover(), torch.zeros(2, 1), code[:, :1] * 0) for x in (dense, packed)
     ]

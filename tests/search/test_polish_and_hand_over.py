@@ -20,15 +20,15 @@ from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRPInstance, Routes, cvrp_from_arrays
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 from rhumbline.problems.tsp.construct import construct_tour
-from rhumbline.search import account, driver, pacing
 from rhumbline.search import after_search as finishing
-from rhumbline.search import task as tasks
+from rhumbline.search import driver
 from rhumbline.search.after_search import AfterSearch, Candidates, solve_task
 from rhumbline.search.driver import Budget
 from rhumbline.search.solution import Candidate, CostChange, incumbent
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategies.greedy_sampling import Greedy, Sampling
-from rhumbline.search.task import make_task
+from rhumbline.search.task import account, make, make_task, pacing
+from rhumbline.search.task import task as tasks
 
 ROUNDED = TSPInstance("rounded", "EUC_2D", xy=np.random.default_rng(4).random((30, 2)) * 1000)
 
@@ -179,7 +179,7 @@ class Clock:
             return polish_slowly
 
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        for module in (account, driver, tasks, finishing):
+        for module in (account, driver, make, tasks, finishing):
             monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(tasks.Task, "_try", slow_try)
         slow = replace(tools, polisher=slow_polisher)

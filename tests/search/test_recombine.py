@@ -299,7 +299,7 @@ def test_union_of_pools(corners: CVRPInstance, recombine: Callable[..., EliteSet
     batch = CVRP().collate([corners])
     parts = [extract_routes(batch, elite_of(batch, plan), 16) for plan in (NORTH, SOUTH)]
     both, at_once = (
-        parts[0].joined(parts[1], 16),
+        parts[0].merge(parts[1], 16),
         extract_routes(batch, elite_of(batch, NORTH, SOUTH), 16),
     )
     assert (
@@ -377,7 +377,7 @@ def test_a_search_ends_with_a_recombination(driver: CVRPPolicy, corners: CVRPIns
         elite_of(task.batch, NORTH).cost[:, 0],
         torch.tensor([NORTH]),
     )
-    strategy.finish(task, replace(state, route_pool=north.joined(south, 512)))
+    strategy.finish(task, replace(state, route_pool=north.merge(south, 512)))
     assert set(CVRP().decode(corners, task.incumbents[0].tolist()).routes) == RIGHT
     assert task.account.attempts == attempts
 

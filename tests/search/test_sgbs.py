@@ -8,12 +8,12 @@ import torch
 from rhumbline.decoding import Prefixes, complete, next_logits, rollout
 from rhumbline.errors import InputError, MissingExtra
 from rhumbline.problems.tsp import TSP, Tour
-from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.strategies.greedy_sampling import Greedy
 from rhumbline.search.strategies.sgbs import SGBS, SGBSEAS, Beam, select_nodes
 from rhumbline.search.strategy import engine_for
 from rhumbline.search.task import make_task
+from rhumbline.search.task import task as tasks
 
 
 def test_a_greedy_tour_goes_on_as_it_was(policy, make_batch) -> None:

@@ -15,8 +15,7 @@ from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 from rhumbline.problems.tsp.construct import construct_tour
-from rhumbline.search import account, cma_es, driver, pacing
-from rhumbline.search import task as tasks
+from rhumbline.search import cma_es, driver
 from rhumbline.search.driver import Budget, search, stream
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import STRATEGIES
@@ -28,7 +27,8 @@ from rhumbline.search.strategies.eas import EASEmb, EASLay
 from rhumbline.search.strategies.greedy_sampling import Fixed, Greedy, Sampling, Uniform
 from rhumbline.search.strategies.population import Population
 from rhumbline.search.strategies.sgbs import SGBS, SGBSEAS
-from rhumbline.search.task import make_task
+from rhumbline.search.task import account, make, make_task, pacing
+from rhumbline.search.task import task as tasks
 
 ALL: dict[str, Any] = {name: STRATEGIES[name]() for name in STRATEGIES.table} | {
     "cmaes+starts=0.5": CMAES(starts=0.5),  # what a CPU does with instances of more than 25 starts
@@ -141,7 +141,7 @@ def test_pieces_are_as_large_as_time_allows(
         return real(task, latents, *more)
 
     clock = SimpleNamespace(monotonic=lambda: now[0])
-    for module in (account, tasks, driver):
+    for module in (account, driver, make, tasks):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(tasks.Task, "_try", slow)
     task = make_task(TSP(), policy, make_instances(1, 6), engine="torch")
@@ -377,7 +377,7 @@ class Clock:
 
             return piece
 
-        for module in (account, driver, tasks):
+        for module in (account, driver, make, tasks):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(tasks.Task, "_try", slow(tasks.Task._try))
         monkeypatch.setattr(tasks, "complete", slow(tasks.complete))

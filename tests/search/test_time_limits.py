@@ -15,7 +15,7 @@ from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.jssp import JSSP, JSSPInstance, jssp_from_arrays
 from rhumbline.problems.metrics import embed_in_plane, euclidean_distances
 from rhumbline.problems.tsp import TSP, tsp_from_array
-from rhumbline.search.account import Account, Spent
+from rhumbline.search.task.account import Account, Spent
 
 RNG = np.random.default_rng(0)
 
@@ -31,8 +31,8 @@ def test_no_attempt_begins_after_the_deadline() -> None:
     """Not even the first one; a constructed plan takes its place."""
     account = Account(deadline=time.monotonic() - 1.0)
     with pytest.raises(Spent):
-        account.allowed(5)
-    assert Account(limit=3).allowed(5) == 3
+        account.allow_attempts(5)
+    assert Account(limit=3).allow_attempts(5) == 3
 
 
 @pytest.mark.parametrize("strategy", ["sampling-elite", "sgbs", "greedy"])

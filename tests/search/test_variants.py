@@ -8,7 +8,6 @@ from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search import cma_es
-from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategies.cmaes_eas import CMAESEAS
@@ -18,6 +17,7 @@ from rhumbline.search.strategies.population import Population, best_pairs
 from rhumbline.search.strategies.sgbs import SGBS, SGBSEAS
 from rhumbline.search.strategies.start_bandit import StartBandit
 from rhumbline.search.task import make_task
+from rhumbline.search.task import task as tasks
 
 
 def rollouts_of_cost(cost: list) -> Rollouts:
@@ -61,7 +61,7 @@ def test_narrow_components_restart(policy, make_instances) -> None:
 
 def test_start_bandit_by_hand() -> None:
     """The lowest mean minus the spread over the root of the trials, in the order of the starts."""
-    arms = StartBandit.untried(1, 4, torch.device("cpu")).record(
+    arms = StartBandit.make(1, 4, torch.device("cpu")).record(
         None, torch.tensor([[4.0, 1.0, 3.0, 2.0]])
     )
     assert arms.best(2).tolist() == [[1, 3]]

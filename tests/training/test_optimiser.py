@@ -244,7 +244,7 @@ def test_stopped_and_resumed_is_uninterrupted(make_config, tmp_path: Path) -> No
         if report.update == 3:
             break
     assert [r.update for r in train(config, device=CPU, out=parts, resume=parts)] == [4, 5, 6]
-    for part in state.STATE_PARTS:
+    for part in state.RUN_FILES.state_parts:
         one, two = (
             checkpoint.read_tensor_file(state.state_file(folder, 6, part))[0]
             for folder in (whole, parts)
@@ -261,7 +261,7 @@ def test_a_state_without_the_setting_is_resumed(make_config, tmp_path: Path) -> 
     tables = asdict(config)
     for key in ("kind", "momentum"):
         del tables["optimiser"][key]
-    for part in state.STATE_PARTS:
+    for part in state.RUN_FILES.state_parts:
         path = state.state_file(tmp_path, 1, part)
         tensors, header = checkpoint.read_tensor_file(path)
         checkpoint.write_tensor_file(

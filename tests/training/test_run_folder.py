@@ -19,7 +19,7 @@ from rhumbline.checkpoint import load_with_facts, read_tensor_file, tensor_file,
 from rhumbline.errors import CheckpointError, InputError, note_once
 from rhumbline.training.config import TrainConfig
 from rhumbline.training.loop import train
-from rhumbline.training.run_folder import LOCK_FILE, lock_folder, state_file
+from rhumbline.training.run_folder import RUN_FILES, lock_folder, state_file
 
 CPU = torch.device("cpu")
 CONFIG = small_config("pomo", updates=2)
@@ -72,15 +72,15 @@ def test_a_second_run_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("owner", [b"", b"4194304999 gone\n", b"\xff" * 9999, b"x"])
 def test_a_lock_file_that_was_left_over_is_no_lock(tmp_path: Path, owner: bytes) -> None:
     """Only the kernel's lock counts; whatever a killed run left in the file is replaced."""
-    (tmp_path / LOCK_FILE).write_bytes(owner)
+    (tmp_path / RUN_FILES.lock).write_bytes(owner)
     with lock_folder(tmp_path):
-        assert (tmp_path / LOCK_FILE).read_text().startswith(f"{os.getpid()} ")
+        assert (tmp_path / RUN_FILES.lock).read_text().startswith(f"{os.getpid()} ")
 
 
 def test_an_odd_lock_file_is_not_repeated(tmp_path: Path) -> None:
     """Its text is repeated only if it has the form that we write."""
     with lock_folder(tmp_path):
-        (tmp_path / LOCK_FILE).write_bytes(b"\x1b[31m" * 1000)
+        (tmp_path / RUN_FILES.lock).write_bytes(b"\x1b[31m" * 1000)
         expected = re.escape(f"{tmp_path}: another process trains there")
         with pytest.raises(InputError, match=expected), lock_folder(tmp_path):
             pass
@@ -268,7 +268,7 @@ def test_a_full_disk_at_the_first_report(
         updates(tmp_path)
     assert caught.value.exit_code == 3
     monkeypatch.undo()
-    assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
+    assert [path.name for path in tmp_path.iterdir()] == [RUN_FILES.lock]
     assert updates(tmp_path, "auto") == [1, 2, 3]
 
 

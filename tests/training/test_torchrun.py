@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rhumbline.checkpoint import load, read_tensor_file
-from rhumbline.training.run_folder import STATE_FILES
+from rhumbline.training.run_folder import RUN_FILES
 
 pytestmark = pytest.mark.slow  # each run starts six processes
 
@@ -113,7 +113,7 @@ def test_a_killed_process_is_started_again(whole: Path, tmp_path: Path) -> None:
     assert "the connection to the other processes broke" in said
     restarted, _ = (tmp_path / "run" / "run.lock").read_text().split()
     assert restarted != first
-    for path in whole.glob(STATE_FILES):
+    for path in whole.glob(RUN_FILES.state_pattern):
         expected, _ = read_tensor_file(path)
         found, _ = read_tensor_file(tmp_path / "run" / path.name)
         assert expected.keys() == found.keys()

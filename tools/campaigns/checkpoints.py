@@ -32,7 +32,7 @@ from rhumbline.errors import CheckpointError
 from rhumbline.training.config import Objective, TrainConfig, Validation
 from rhumbline.training.loop import train
 from rhumbline.training.resume import read_state, restore_trainer
-from rhumbline.training.run_folder import STATE_PARTS, state_file
+from rhumbline.training.run_folder import RUN_FILES, state_file
 from rhumbline.training.trainer import Trainer
 from tools.campaigns.record import CampaignResult, Effort
 
@@ -82,7 +82,7 @@ def samples() -> tuple[Sample, ...]:
     found = [parse(path) for path in sorted(SAMPLES.glob("*.safetensors"))]
     with tempfile.TemporaryDirectory() as folder:
         list(train(CONFIG, device=CPU, out=Path(folder)))
-        found += [parse(state_file(Path(folder), 1, part)) for part in STATE_PARTS]
+        found += [parse(state_file(Path(folder), 1, part)) for part in RUN_FILES.state_parts]
     return tuple(found)
 
 

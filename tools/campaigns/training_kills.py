@@ -22,7 +22,7 @@ import torch
 from rhumbline.checkpoint import load_with_facts, read_tensor_file
 from rhumbline.errors import CheckpointError
 from rhumbline.training.resume import read_state
-from rhumbline.training.run_folder import METRICS_FILE, STATE_PARTS, complete_updates, state_file
+from rhumbline.training.run_folder import RUN_FILES, complete_updates, state_file
 from tools.campaigns.record import CampaignResult, Effort
 
 ROOT = Path(__file__).parents[2]
@@ -174,7 +174,7 @@ def check_folder(out: Path, newest: int, tally: Tally) -> int:
 
 def compare(whole: Path, out: Path, tally: Tally) -> None:
     """Compare the finished run with the uninterrupted one, bit for bit."""
-    files = [Path(state_file(whole, UPDATES, part)) for part in STATE_PARTS]
+    files = [Path(state_file(whole, UPDATES, part)) for part in RUN_FILES.state_parts]
     files += [whole / "policy.safetensors", whole / "best.safetensors"]
     for path in files:
         expected, _ = read_tensor_file(path)
@@ -187,7 +187,7 @@ def compare(whole: Path, out: Path, tally: Tally) -> None:
 
 def missing_lines(out: Path, kills: int, tally: Tally) -> int:
     """Return the number of reports without a line of metrics: at most one for each kill."""
-    lines = (out / METRICS_FILE).read_text(encoding="utf-8").splitlines()
+    lines = (out / RUN_FILES.metrics).read_text(encoding="utf-8").splitlines()
     updates = [json.loads(line)["update"] for line in lines]
     missing = UPDATES - len(updates)
     if updates != sorted(set(updates)) or missing > kills:

@@ -22,9 +22,9 @@ from rhumbline.cli.process import (
     run_command,
 )
 from rhumbline.errors import InputError
-from rhumbline.training.config import BEST_POLICY_FILE, POLICY_FILE, TrainConfig, read_recipe
+from rhumbline.training.config import TrainConfig, read_recipe
 from rhumbline.training.run_folder import (
-    METRICS_FILE,
+    RUN_FILES,
     holds_run,
     newest_update,
     remedy_for_full_disk,
@@ -206,7 +206,7 @@ def record_reports(reports: "Iterator[Report]", out: Path, *, quiet: bool) -> "I
     """Yield the same reports; the first process also prints them and writes them to a file."""
     for place, report in enumerate(reports):
         if is_first_process():
-            append_metrics(out / METRICS_FILE, report)
+            append_metrics(out / RUN_FILES.metrics, report)
             if not quiet:
                 print_report_row(report, titles=place == 0)
         yield report
@@ -267,10 +267,10 @@ def finish_training(out: Path, *, has_user_data: bool) -> int:
     """
     if not is_first_process():
         return 0
-    best = out / BEST_POLICY_FILE
+    best = out / RUN_FILES.best_policy
     # A run resumed in another folder may have found nothing better there.
     if not has_user_data or not best.is_file():
-        print_result(str(out / POLICY_FILE))
+        print_result(str(out / RUN_FILES.policy))
         return 0
     from rhumbline.checkpoint import load_with_facts
 

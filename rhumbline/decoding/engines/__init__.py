@@ -68,7 +68,7 @@ def choose_fused(ask: Ask) -> Engine:
             break
         reasons.append(reason)
     if not chosen.fused and ask.by_name:
-        require_engine(telling_reason(reasons, ask))
+        require_engine(select_reason(reasons, ask))
     for reason in reasons:
         if isinstance(reason, NotedReason):
             note_once(reason.note)
@@ -84,7 +84,7 @@ def why_not_fused(ask: Ask) -> str | None:
         if reason is None:
             return None
         reasons.append(reason)
-    return telling_reason(reasons, ask)
+    return select_reason(reasons, ask)
 
 
 def fused_engines() -> Iterator[Engine]:
@@ -94,7 +94,7 @@ def fused_engines() -> Iterator[Engine]:
             yield engine
 
 
-def telling_reason(reasons: list[str], ask: Ask) -> str:
+def select_reason(reasons: list[str], ask: Ask) -> str:
     """Return the reason of the engine that comes closest: for these rules on this device."""
     telling = [reason for reason in reasons if reason != ask.no_kernel]
     return telling[0] if telling else ask.no_kernel

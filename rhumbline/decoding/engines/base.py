@@ -15,7 +15,6 @@ from rhumbline.problems import Problem
 from rhumbline.problems.kernel_traits import GraphUse, RolloutKernel, cuda_graph, rollout_kernel
 
 NO_PREFIXES = "the GPU kernels for job shops cannot continue a sequence that has begun"
-WITHOUT_NUMBA = "engine auto takes plain torch, which is several times slower"  # what a note says
 
 
 @dataclass(frozen=True)
@@ -116,6 +115,11 @@ class NotedReason(str):
         noted = super().__new__(cls, reason)
         noted.note = f"{consequence}: {reason}"
         return noted
+
+
+def note_missing_numba(reason: str) -> NotedReason:
+    """Return why numba cannot serve, with a note for users: they may wonder about the speed."""
+    return NotedReason(reason, "engine auto takes plain torch, which is several times slower")
 
 
 def make_ask(

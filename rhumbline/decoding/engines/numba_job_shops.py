@@ -3,7 +3,7 @@
 from typing import Any
 
 from rhumbline import kernels
-from rhumbline.decoding.engines.base import WITHOUT_NUMBA, Ask, NotedReason, Pace
+from rhumbline.decoding.engines.base import Ask, Pace, note_missing_numba
 from rhumbline.decoding.request import RolloutRequest, Rollouts
 from rhumbline.kernels.threads import worker_threads
 from rhumbline.policies.jssp import JSSPArchitecture
@@ -68,7 +68,7 @@ class NumbaJobShopEngine:
         missing = kernels.why_not_numba()  # last: the answer takes a second
         if missing is None:
             return None
-        return NotedReason(missing, WITHOUT_NUMBA)
+        return note_missing_numba(missing)
 
     def load(self, rules: Problem[Any, Any]) -> None:
         """Load the kernels from the cache on disk, or compile them."""

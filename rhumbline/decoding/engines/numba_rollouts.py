@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from rhumbline import kernels
-from rhumbline.decoding.engines.base import WITHOUT_NUMBA, Ask, NotedReason
+from rhumbline.decoding.engines.base import Ask, note_missing_numba
 from rhumbline.decoding.request import RolloutRequest, Rollouts, reprice
 from rhumbline.kernels.threads import worker_threads
 from rhumbline.problems import Problem
@@ -67,7 +67,7 @@ class NumbaEngine:
         missing = kernels.why_not_numba()  # last: the answer takes a second
         if missing is None:
             return None
-        return NotedReason(missing, WITHOUT_NUMBA)
+        return note_missing_numba(missing)
 
     def load(self, rules: Problem[Any, Any]) -> None:
         """Load the kernel from the cache on disk, or compile it."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from rhumbline.errors import InputError, note_once, shorten_repr
 from rhumbline.problems.cvrp.instance import CVRPInstance, cvrp_from_arrays
-from rhumbline.problems.metrics import MAX_NUMBER
+from rhumbline.problems.metrics import METRIC_LIMITS
 from rhumbline.problems.tsp.instance import TSPInstance, tsp_from_array
 from rhumbline.registry import did_you_mean
 
@@ -73,7 +73,8 @@ class Table:
         value = as_number(cell)
         if value is None:
             found = f"{what} is empty" if is_blank(cell) else f"{what} is {shorten_repr(cell)}"
-            raise self.error(row, f"{found}, expected a number of size up to {MAX_NUMBER:g}")
+            expected = f"expected a number of size up to {METRIC_LIMITS.max_number:g}"
+            raise self.error(row, f"{found}, {expected}")
         return value
 
 
@@ -213,7 +214,7 @@ def as_number(cell: Any) -> int | float | None:
         value = int(cell) if isinstance(cell, int | np.integer) else float(str(cell))
     except ValueError:
         return None
-    return value if isfinite(value) and abs(value) <= MAX_NUMBER else None
+    return value if isfinite(value) and abs(value) <= METRIC_LIMITS.max_number else None
 
 
 def is_blank(cell: Any) -> bool:

@@ -140,7 +140,8 @@ class PointerDecoder(nn.Module):
         allowed: Bool[Tensor, "B R N"],
     ) -> Float[Tensor, "B R N"]:
         """Return the scores of all nodes; the glimpse attends to allowed nodes only."""
-        bias = torch.zeros_like(allowed, dtype=query.dtype).masked_fill_(~allowed, -torch.inf)
+        zeros = torch.zeros_like(allowed, dtype=query.dtype)
+        bias = zeros.masked_fill_(~allowed, -torch.inf)
         glimpse = F.scaled_dot_product_attention(
             self.split_heads(query),
             self.split_heads(memory.key),
@@ -150,15 +151,16 @@ class PointerDecoder(nn.Module):
         glimpse = glimpse.transpose(1, 2).reshape(query.shape)
         if memory.layer is not None:
             glimpse = memory.layer(glimpse)
-        points = torch.baddbmm(shift.pointer, glimpse, memory.pointer.transpose(1, 2))
+        pointer = memory.pointer.transpose(1, 2)
+        points = torch.baddbmm(shift.pointer, glimpse, pointer)
         return CLIP * torch.tanh(points)
 
-    def layered(
+    def score_through_layer(
         self, memory: Memory, shift: LatentBias, glimpse: Float[Tensor, "B R D"]
     ) -> Float[Tensor, "B R N"]:
-        """Return the scores from glimpses before the layer; row r has latent r // (R / K).
+        """Return the scores of glimpses as attention gives them, before the residual layer.
 
-        Products may be in 16 bits; what follows is not.
+        Row r has latent r // (R / K). Products may be in 16 bits; what follows is not.
         """
         assert memory.layer is not None
         glimpse = memory.layer(glimpse)

@@ -88,7 +88,8 @@ def nearest_points(points: Float[np.ndarray, "N D"], count: int) -> Int[np.ndarr
     wanted_points = TUNING.searched_points * (count + 1)
     boxes = 2 + wanted_points // TUNING.leaf_points
     boxes = min(boxes, len(leaves))
-    for some in pieces(leaves, boxes * leaves.shape[1] ** 2):
+    distances_of_box = boxes * leaves.shape[1] ** 2
+    for some in pieces(leaves, distances_of_box):
         search_boxes(points, leaves, some, boxes, (found, is_complete))
     doubtful = np.flatnonzero(~is_complete)
     for rows in pieces(doubtful, len(points)):
@@ -152,18 +153,16 @@ def search_boxes(
     found, is_complete = result
     gaps = squared_gaps(points, some, leaves)
     ranked = gaps.argsort(axis=1, kind="stable")
-    searched = leaves[ranked[:, :boxes]]
+    nearest_boxes = ranked[:, :boxes]
+    searched = leaves[nearest_boxes]
     candidates = searched.reshape(len(some), 1, -1)
-    here = points[some][:, :, None]
-    squared = squared_lengths(here, points[candidates])
-    is_other = candidates != some[:, :, None]
-    squared[~is_other] = np.inf
-    squared = np.where(candidates >= 0, squared, np.inf)
+    squared = lengths_to_others(points, some, candidates)
     near = smallest_in_rows(squared, found.shape[1])
     every_candidate = np.broadcast_to(candidates, squared.shape)
+    nearest = take_from_rows(every_candidate, near)
     is_point = some >= 0
     rows = some[is_point]
-    found[rows] = take_from_rows(every_candidate, near)[is_point]
+    found[rows] = nearest[is_point]
     lengths = take_from_rows(squared, near)
     farthest = lengths[..., -1]
     sorted_gaps = take_from_rows(gaps, ranked)
@@ -174,6 +173,19 @@ def search_boxes(
     is_complete[rows] = is_safe[is_point]
 
 
+def lengths_to_others(
+    points: Float[np.ndarray, "N D"],
+    some: Int[np.ndarray, "S P"],
+    candidates: Int[np.ndarray, "S 1 C"],
+) -> Float[np.ndarray, "S P C"]:
+    """Return squared distances to candidates: infinite to a point itself, and to padding."""
+    here = points[some][:, :, None]
+    squared = squared_lengths(here, points[candidates])
+    is_same = candidates == some[:, :, None]
+    is_padding = candidates < 0
+    return np.where(is_same | is_padding, np.inf, squared)
+
+
 def squared_gaps(
     points: Float[np.ndarray, "N D"], some: Int[np.ndarray, "S P"], leaves: Int[np.ndarray, "L P"]
 ) -> Float[np.ndarray, "S L"]:
@@ -182,7 +194,8 @@ def squared_gaps(
     other_low, other_high = box_corners(points, leaves)
     above = other_low - high[:, None]
     below = low[:, None] - other_high
-    gap = np.maximum(0.0, np.maximum(above, below))
+    gap = np.maximum(above, below)
+    gap = np.maximum(0.0, gap)  # boxes that overlap have none
     return (gap**2).sum(-1)
 
 

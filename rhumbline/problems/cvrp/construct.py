@@ -8,6 +8,7 @@ is returned; `Routes.check` reports it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -48,25 +49,28 @@ def join_by_savings(instance: CVRPInstance) -> list[Route]:
     Every customer has a route of its own at first.
     """
     paths = JoinedPaths(instance.demands, instance.capacity)
-    for one, other in joins_by_saving(instance).tolist():
+    for one, other in rank_joins(instance).tolist():
         paths.join(one, other)
     depot, *routes = paths.paths()
     assert depot == [0], "the depot is joined to no customer"
     return routes
 
 
-def joins_by_saving(instance: CVRPInstance) -> Int[np.ndarray, "J 2"]:
+def rank_joins(instance: CVRPInstance) -> Int[np.ndarray, "J 2"]:
     """Return pairs of near customers whose union does not lengthen the plan, best first.
 
     Ties go by number.
     """
     pairs = near_pairs(instance)
     one, other = pairs.T
-    to_depot = instance.legs(0, np.arange(instance.size))
-    saving = to_depot[one] + to_depot[other] - instance.legs(one, other)
+    nodes = np.arange(instance.size)
+    to_depot = instance.legs(0, nodes)
+    over_depot = to_depot[one] + to_depot[other]
+    saving = over_depot - instance.legs(one, other)
     ranked = np.argsort(-saving, kind="stable")
     is_useful = saving[ranked] >= 0
-    return pairs[ranked[is_useful]]
+    useful = ranked[is_useful]
+    return pairs[useful]
 
 
 def near_pairs(instance: CVRPInstance) -> Int[np.ndarray, "J 2"]:
@@ -98,7 +102,8 @@ def dissolve_routes(instance: CVRPInstance, routes: Sequence[Route], limit: int)
 def insert_customers(instance: CVRPInstance, customers: Route, routes: list[Route]) -> bool:
     """Insert customers into the routes, which are changed; return whether all of them fit."""
     demands = instance.demands
-    room = np.asarray([instance.capacity - route_load(instance, route) for route in routes])
+    loads = [route_load(instance, route) for route in routes]
+    room = instance.capacity - np.asarray(loads)
     for customer in sorted(customers, key=lambda c: -demands[c]):
         has_room = room >= demands[customer]
         if not has_room.any():
@@ -142,11 +147,14 @@ def repack_routes(instance: CVRPInstance, routes: Sequence[Route], limit: int) -
     count = 2
     while len(ranked) > limit and count < 2 * len(ranked):
         loose = ranked[:count]
-        packed = pack_customers(instance, [customer for route in loose for customer in route])
         left = ranked[count:]
+        customers = list(chain.from_iterable(loose))
+        packed = pack_customers(instance, customers)
+        suffices = len(packed) + len(left) <= limit
         is_last = count >= len(ranked)
-        if len(packed) + len(left) <= limit or (is_last and len(packed) < len(ranked)):
-            return [*left, *(shorten_route(instance, route) for route in packed)]
+        if suffices or (is_last and len(packed) < len(ranked)):
+            shortened = [shorten_route(instance, route) for route in packed]
+            return [*left, *shortened]
         count *= 2
     return ranked
 

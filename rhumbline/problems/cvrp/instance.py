@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from rhumbline.errors import Infeasible, InputError, LimitExceeded, shorten, shorten_repr
 from rhumbline.problems.decimals import format_load, scale_loads
-from rhumbline.problems.metrics import MAX_NUMBER, Metric, MetricInstance
+from rhumbline.problems.metrics import METRIC_LIMITS, Metric, MetricInstance
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class CVRPInstance(MetricInstance):
         """Return an error that names this instance."""
         return InputError(f"{shorten(self.name)}: {message}")
 
-    def own_load(self, load: int) -> int | float:
+    def to_user_load(self, load: int) -> int | float:
         """Return a load in the user's own unit, as a number."""
         return load if self.load_factor == 1 else load / self.load_factor
 
@@ -169,11 +169,11 @@ class Routes:
         for number, customers in enumerate(self.routes):
             route = {
                 "customers": list(customers),
-                "load": instance.own_load(loads[number]),
+                "load": instance.to_user_load(loads[number]),
                 "length": lengths[number],
             }
             routes.append(route)
-        return {"capacity": instance.own_load(instance.capacity), "routes": routes}
+        return {"capacity": instance.to_user_load(instance.capacity), "routes": routes}
 
     def to_file_numbers(self, instance: CVRPInstance) -> list[list[int]]:
         """Return the routes in the numbers of a solution file."""
@@ -250,14 +250,14 @@ def check_array_shapes(
 
 def check_positions(name: str, xy: Float[np.ndarray, "N 2"]) -> None:
     """Raise at the first node without finite coordinates."""
-    is_finite = np.abs(xy) <= MAX_NUMBER
+    is_finite = np.abs(xy) <= METRIC_LIMITS.max_number
     is_placed = is_finite.all(1)
     nowhere = np.flatnonzero(~is_placed)
     if len(nowhere):
         node = nowhere[0]
         who = f"customer {node}" if node else "the depot"
         found = f"{who} is at {xy[node]}"
-        expected = f"expected finite coordinates of size up to {MAX_NUMBER:g}"
+        expected = f"expected finite coordinates of size up to {METRIC_LIMITS.max_number:g}"
         raise InputError(f"{name}: {found}, {expected}")
 
 

@@ -38,7 +38,9 @@ def cvrp_from_python(source: Any) -> list[CVRPInstance] | None:
     """
     if isinstance(source, Mapping):
         facts: Mapping[str, Any] = source
-        return [cvrp_from_facts(facts, "mapping")] if find_form(facts, CVRP_FORMS) else None
+        if find_form(facts, CVRP_FORMS) is None:
+            return None
+        return [cvrp_from_facts(facts, "mapping")]
     if is_cvrp_arrays(source):
         return [cvrp_from_arrays(*source)]
     if not isinstance(source, list | tuple) or not source:

@@ -360,8 +360,8 @@ def with_vehicle_limits(batch: CVRPBatch, vehicles: Sequence[int | None]) -> CVR
     else:
         longest = batch.distance.flatten(1).amax(1)
     limits = [max_edges if limit is None else min(limit, max_edges) for limit in vehicles]
-    limit = torch.tensor(limits)
-    return replace(batch, vehicles=limit, surcharge=1.0 + max_edges * longest.double())
+    longest_walk = max_edges * longest.double()
+    return replace(batch, vehicles=torch.tensor(limits), surcharge=1.0 + longest_walk)
 
 
 def default_capacity(customers: int) -> int:

@@ -71,7 +71,7 @@ class MutationDraws:
         return self.uniform < self.power
 
     @property
-    def fling(self) -> Float[Tensor, "B N 1"]:
+    def fling_distance(self) -> Float[Tensor, "B N 1"]:
         """Return how far beyond the border of a hole each point lands; exponential."""
         return -RANGES.mean_fling * torch.log1p(-self.share)
 
@@ -86,8 +86,10 @@ def sample_draws(count: int, nodes: int, rng: torch.Generator) -> MutationDraws:
     replacement = torch.rand(count, nodes, 2, generator=rng, device=device)
     places = torch.rand(count, VARIATION.max_centres, 3, generator=rng, device=device)
     slope = RANGES.max_slope * steepness
+    operator = (kind * VARIATION.operator_shares).long()
+    last_operator = len(BATCH_OPERATORS) - 1
     return MutationDraws(
-        kind=(kind * VARIATION.operator_shares).long().clamp(max=len(BATCH_OPERATORS) - 1),
+        kind=operator.clamp(max=last_operator),
         power=power,
         size=size,
         angle=2.0 * torch.pi * turn,
@@ -114,7 +116,7 @@ def explode(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     radius = interpolate(RANGES.explosion_radius, draws.size)
     centre = draws.centre
     direction, distance = unit_vectors(centre - points)
-    landing = radius + draws.fling
+    landing = radius + draws.fling_distance
     is_inside = distance < radius
     return is_inside, centre + landing * direction
 
@@ -175,7 +177,7 @@ def expand(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     foot = project_on_line(points, draws)
     radius = interpolate(RANGES.region_radius, draws.size)
     direction, distance = unit_vectors(points - foot)
-    landing = radius + draws.fling
+    landing = radius + draws.fling_distance
     is_inside = distance < radius
     return is_inside, foot + landing * direction
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -139,10 +139,10 @@ class JSSPInstance:
     @property
     def operations(self) -> Iterator[Operation]:
         """Yield all operations, job after job."""
-        for job, (durations, machines) in enumerate(
-            zip(self.durations, self.machines, strict=True)
-        ):
-            for step, (duration, machine) in enumerate(zip(durations, machines, strict=True)):
+        jobs = zip(self.durations, self.machines, strict=True)
+        for job, (durations, machines) in enumerate(jobs):
+            steps = zip(durations, machines, strict=True)
+            for step, (duration, machine) in enumerate(steps):
                 yield Operation(job, step, machine, duration)
 
     def describe(self, operation: Operation) -> str:
@@ -293,18 +293,8 @@ def jssp_from_tables(
     numbers = {number for row in machines for number in row}
     if first is None:
         first = infer_first_machine(numbers, machine_count)
-    if first is None and max(numbers) > LIMITS.max_machines:
-        highest = shorten(max(numbers))
-        supported = f"up to {LIMITS.max_machines} machines are supported"
-        raise InputError(f"{shorten(name)}: machine {highest} occurs; {supported}")
     if first is None:
-        lowest = shorten(min(numbers))
-        highest = shorten(max(numbers))
-        found = f"machines {lowest} to {highest} occur"
-        advice = "use machine 0, or say which is the first by first_machine = 0 or 1"
-        raise InputError(
-            f"{shorten(name)}: {found}, so that they may count from 0 or from 1; {advice}"
-        )
+        refuse_machine_numbers(numbers, name)
     if first not in (0, 1):
         found = f"the first machine is {shorten(first)}"
         raise InputError(f"{shorten(name)}: {found}, expected 0 or 1")
@@ -312,6 +302,18 @@ def jssp_from_tables(
     if machine_count is None:
         machine_count = 1 + max(numbers, default=first) - first
     return JSSPInstance(name, durations, shifted, machine_count, first)
+
+
+def refuse_machine_numbers(numbers: set[int], name: str) -> NoReturn:
+    """Raise at numbers of machines that may count from 0 or from 1."""
+    highest = shorten(max(numbers))
+    if max(numbers) > LIMITS.max_machines:
+        supported = f"up to {LIMITS.max_machines} machines are supported"
+        raise InputError(f"{shorten(name)}: machine {highest} occurs; {supported}")
+    lowest = shorten(min(numbers))
+    found = f"machines {lowest} to {highest} occur, so that they may count from 0 or from 1"
+    advice = "use machine 0, or say which is the first by first_machine = 0 or 1"
+    raise InputError(f"{shorten(name)}: {found}; {advice}")
 
 
 def infer_first_machine(numbers: set[int], count: int | None) -> int | None:

@@ -112,6 +112,14 @@ def take_operations(
     return entries.squeeze(3)
 
 
+def take_cells(table: Int[Tensor, "B 1 J C"], cell: Int[Tensor, "B R 1"]) -> Int[Tensor, "B R 1"]:
+    """Return the entries at one place of each rollout's table; places count row after row."""
+    rollouts = cell.shape[1]
+    flat = table.flatten(2)
+    shared = flat.expand(-1, rollouts, -1)
+    return shared.gather(2, cell)
+
+
 def conflict_set(operations: NextOperations) -> Bool[Tensor, "B R J"]:
     """Return the conflict set, which gives every active schedule by one sequence up to ties.
 
@@ -264,10 +272,11 @@ class JSSP(JobShopRules):
         job = action[..., None]
         operation = state.next.gather(2, job)
         cell = job * state.durations.shape[3] + operation
-        cells = (-1, action.shape[1], -1)
-        duration = state.durations.flatten(2).expand(cells).gather(2, cell)
-        machine = state.machines.flatten(2).expand(cells).gather(2, cell)
-        start = torch.maximum(state.job.gather(2, job), state.machine.gather(2, machine))
+        duration = take_cells(state.durations, cell)
+        machine = take_cells(state.machines, cell)
+        job_free = state.job.gather(2, job)
+        machine_free = state.machine.gather(2, machine)
+        start = torch.maximum(job_free, machine_free)
         end = start + duration
         is_real = machine < state.machine.shape[2] - 1
         return replace(

@@ -35,8 +35,10 @@ def construct_tour(instance: TSPInstance) -> Tour:
     Many cities get a greedy tour.
     """
     if instance.size >= TUNING.min_cities:
-        return Tour(tuple(greedy_order(instance)))
-    return Tour(tuple(nearest_neighbour_order(instance.size, instance.distances.__getitem__)))
+        order = greedy_order(instance)
+    else:
+        order = nearest_neighbour_order(instance.size, instance.distances.__getitem__)
+    return Tour(tuple(order))
 
 
 def nearest_neighbour_order(size: int, distances_from: Callable[[int], Any]) -> list[int]:
@@ -60,13 +62,13 @@ def greedy_order(instance: TSPInstance) -> list[int]:
     paths = JoinedPaths([0] * size, capacity=0)
     ends = paths.ends()
     while len(ends) > 2:
-        for one, other in edges_by_length(instance, np.asarray(ends)):
+        for one, other in rank_edges(instance, np.asarray(ends)):
             paths.join(one, other)
         ends = paths.ends()
     return paths.walk(ends[0])
 
 
-def edges_by_length(instance: TSPInstance, ends: Int[np.ndarray, "M"]) -> list[list[int]]:
+def rank_edges(instance: TSPInstance, ends: Int[np.ndarray, "M"]) -> list[list[int]]:
     """Return the edges between near ends of paths, the shortest first; ties by number."""
     near = near_nodes(instance, TUNING.neighbours, ends)
     one = np.repeat(ends, near.shape[1])

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from rhumbline.errors import Infeasible, InputError, shorten
 from rhumbline.problems.metrics import (
-    MAX_NUMBER,
+    METRIC_LIMITS,
     Metric,
     MetricInstance,
     check_matrix_size,
@@ -101,8 +101,8 @@ def tsp_from_array(array: np.ndarray, name: str = "array") -> TSPInstance:
     if not np.isfinite(array).all():
         raise InputError(f"{name}: contains NaN or infinite numbers")
     largest = np.abs(array).max()
-    if largest > MAX_NUMBER:
-        limit = f"numbers beyond {MAX_NUMBER:g}, up to which costs are exact"
+    if largest > METRIC_LIMITS.max_number:
+        limit = f"numbers beyond {METRIC_LIMITS.max_number:g}, up to which costs are exact"
         raise InputError(f"{name}: contains {limit}; use another unit")
     if array.shape[1] == 2:
         xy = array.astype(np.float64)

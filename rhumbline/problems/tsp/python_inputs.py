@@ -31,7 +31,9 @@ def tsp_from_python(source: Any) -> list[TSPInstance] | None:
     """
     if isinstance(source, Mapping):
         facts: Mapping[str, Any] = source
-        return [tsp_from_facts(facts, "mapping")] if find_form(facts, TSP_FORMS) else None
+        if find_form(facts, TSP_FORMS) is None:
+            return None
+        return [tsp_from_facts(facts, "mapping")]
     if not isinstance(source, np.ndarray):
         return None
     if source.ndim == 3:

@@ -28,12 +28,12 @@ class EliteSet(Record):
     cost: Float[Tensor, "B M"]
     actions: Int[Tensor, "B M T"]
 
-    def joined(self, other: "EliteSet", most: int) -> "EliteSet":
+    def merge(self, other: "EliteSet", most: int) -> "EliteSet":
         """Return the cheapest distinct plans of both sets, the very cheapest first."""
         both = concatenate_sets([self, other])
-        return cheapest_distinct(both.cost, both.actions, most)
+        return select_distinct(both.cost, both.actions, most)
 
-    def improved_by(
+    def improve_with(
         self, cost: Float[Tensor, "B M C"], actions: Int[Tensor, "B M C T"]
     ) -> "EliteSet":
         """Replace each plan by the best of the plans that were made of it, if that is cheaper.
@@ -61,7 +61,7 @@ def concatenate_sets(sets: Sequence[EliteSet]) -> EliteSet:
     return EliteSet(cost, torch.cat(actions, 1))
 
 
-def cheapest_distinct(
+def select_distinct(
     cost: Float[Tensor, "B C"], actions: Int[Tensor, "B C T"], most: int
 ) -> EliteSet:
     """Return the cheapest plans of different cost, at most `most` for each instance."""
@@ -84,7 +84,7 @@ def cheapest_rollouts(rolled: Rollouts, most: int) -> EliteSet:
     """Return the cheapest distinct plans of a generation, from whatever latent and start."""
     cost = rolled.cost.flatten(1)
     actions = rolled.actions.flatten(1, 2)
-    return cheapest_distinct(cost, actions, most)
+    return select_distinct(cost, actions, most)
 
 
 def incumbent_set(task: Task) -> EliteSet:

@@ -76,10 +76,10 @@ class RoutePool(Record):
     first_step: Int[Tensor, "B R"]  # where the route begins in its plan
     position: Int[Tensor, "B R N"]  # of each node in the route, from 1; 0 if it is elsewhere
 
-    def joined(self, other: "RoutePool", most: int) -> "RoutePool":
+    def merge(self, other: "RoutePool", most: int) -> "RoutePool":
         """Return the routes of the best plans in both pools, each in its shortest form."""
         both = concatenate_pools([self, other], 1)
-        rank, kept = distinct_routes(both.rank, both.length, both.code, most)
+        rank, kept = select_distinct_routes(both.rank, both.length, both.code, most)
 
         def select(x: Tensor) -> Tensor:
             return gather_per_instance(x, kept)
@@ -104,7 +104,7 @@ def concatenate_pools(pools: Sequence[RoutePool], axis: int) -> RoutePool:
     return RoutePool(**columns)
 
 
-def distinct_routes(
+def select_distinct_routes(
     rank: Float[Tensor, "B C"], length: Float[Tensor, "B C"], code: Int[Tensor, "B C"], most: int
 ) -> tuple[Float[Tensor, "B R"], Int[Tensor, "B R"]]:
     """Select the routes of the best plans: their ranks and their indices.
@@ -206,7 +206,7 @@ def split_into_routes(batch: CVRPBatch, elite_set: EliteSet, routes: int, most: 
     length = length.flatten(1)
     code = code.flatten(1)
     first_step = first_step.flatten(1)
-    rank, kept = distinct_routes(rank, length, code, most)
+    rank, kept = select_distinct_routes(rank, length, code, most)
 
     length = length.gather(1, kept)
     code = code.gather(1, kept)
@@ -289,7 +289,7 @@ def recombine_routes(
 def recombine_batch(
     batch: CVRPBatch, pool: RoutePool, width: int, engine: PartitionEngine
 ) -> EliteSet:
-    """Do the same for as many instances as fit into memory."""
+    """Return the best plan that a beam makes of the routes, for instances that fit into memory."""
     rank = pool.rank
     best_cost = rank.amin(1, keepdim=True)
     best_length = batch.without_surcharge(best_cost)

@@ -120,7 +120,10 @@ def solve_compiled(problem: PartitionProblem, width: int) -> Int[Tensor, "B q"]:
     with ThreadPoolExecutor(len(tables)) as pool:  # no tensors inside: torch has its own threads
         found = list(pool.map(find, tables, max_cost, max_routes))
     longest = max(len(chosen) for chosen in found) + 1
-    padded = [[*chosen, *[-1] * (longest - len(chosen))] for chosen in found]
+    padded = list[list[int]]()
+    for chosen in found:
+        padding = [-1] * (longest - len(chosen))
+        padded.append([*chosen, *padding])
     return torch.tensor(padded)
 
 
@@ -168,7 +171,7 @@ def solve_batched(problem: PartitionProblem, width: int, packed: bool) -> Int[Te
     slices = instance_slices(count, width * columns)
     tables = list[PackedRoutes | DenseRoutes]()
     for rows in slices:
-        table = kind.of(value[rows], served[rows], code[rows], most[rows])
+        table = kind.build(value[rows], served[rows], code[rows], most[rows])
         tables.append(table)
     totals = list[Tensor]()
     selections = list[Tensor]()
@@ -350,7 +353,7 @@ class DenseRoutes(Record):
     most: Float[Tensor, "B"]  # sums of values from here on make no better plan
 
     @classmethod
-    def of(cls, value: Tensor, served: Tensor, code: Tensor, most: Tensor) -> Self:
+    def build(cls, value: Tensor, served: Tensor, code: Tensor, most: Tensor) -> Self:
         """Build the table, in bfloat16 on a GPU.
 
         Half the size is faster. Counts are exact up to 256, and only the least count matters.
@@ -407,7 +410,7 @@ class PackedRoutes(Record):
     customers: int
 
     @classmethod
-    def of(cls, value: Tensor, served: Tensor, code: Tensor, most: Tensor) -> Self:
+    def build(cls, value: Tensor, served: Tensor, code: Tensor, most: Tensor) -> Self:
         """Build the table. Low values come first: the kernel lists the first routes it finds."""
         device = value.device
         value, order = value.sort(dim=1, stable=True)

@@ -98,7 +98,9 @@ def strategy_class(name: str) -> type[Any]:
 
 def build_strategy(name: str, settings: Sequence[str] = ()) -> Strategy[Any]:
     """Return the strategy of a name with these settings, each "field=value"."""
-    return as_strategy(build_dataclass(strategy_class(name), parse_settings(settings), name))
+    fields = parse_settings(settings)
+    strategy = build_dataclass(strategy_class(name), fields, name)
+    return as_strategy(strategy)
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class CMAES(Strategy[CMAESState]):
         means = means.expand(task.count, -1, -1)
         return CMAESState(
             components=cma_es.initial_state(means.contiguous(), self.sigma),
-            bandit=StartBandit.untried(task.count, starts, task.device),
+            bandit=StartBandit.make(task.count, starts, task.device),
         )
 
     def step(self, task: Task, state: CMAESState, memory: Any = None) -> Step:
@@ -99,7 +99,7 @@ class CMAES(Strategy[CMAESState]):
 
         `memory` replaces the tables of the task if it is given.
         """
-        turn = self.turn(state)
+        turn = self.select_turn(state)
         components = state.components[:, turn]
         width = components.mean.shape[1]
         noise = box_muller(task.uniforms(width * self.population))
@@ -120,7 +120,7 @@ class CMAES(Strategy[CMAESState]):
         components = state.components
         return Distributions(components.mean, components.sigma, components.covariance)
 
-    def turn(self, state: CMAESState) -> slice:
+    def select_turn(self, state: CMAESState) -> slice:
         """Return the components of the next generation."""
         if self.parallel:
             return slice(None)

@@ -28,10 +28,10 @@ from rhumbline.errors import InputError
 from rhumbline.policies.attention.encoder import TRAINING_NODES
 from rhumbline.search.plan_sets.elite import (
     EliteSet,
-    cheapest_distinct,
     cheapest_rollouts,
     concatenate_sets,
     incumbent_set,
+    select_distinct,
 )
 from rhumbline.search.recombine.routes import (
     PARTITION_BUDGETS,
@@ -247,7 +247,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         following = CMAESRefineState(
             learner_state=learner_state,
             elite_set=elite_set,
-            beam=self.first_nodes(task, generation) if is_due else None,
+            beam=self.start_beam_at_best(task, generation) if is_due else None,
             since=0 if is_due else generations,
             route_pool=pool,
             merges=merges,
@@ -258,7 +258,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         """Make a second update of the generation, at the rate of the first and not counted."""
         if not self.learner.learns(task):
             return
-        views = random_views(task, elite_set)
+        views = draw_views(task, elite_set)
         target = elite_target(task, generation.latent, views)
         adaptation = generation.learner_state.adaptation
         self.learner.learning.update(task, adaptation, [target])
@@ -268,7 +268,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         every = self.default_beam(task)
         return every > 0 and generations >= every
 
-    def first_nodes(self, task: Task, generation: Generation) -> Beam:
+    def start_beam_at_best(self, task: Task, generation: Generation) -> Beam:
         """Start a beam at the best rollouts, with the tables of now."""
         rolled = generation.rolled
         return start_beam(
@@ -299,7 +299,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
             return
         size = self.default_route_pool(task)
         known = extract_routes(task.original_batch, incumbent_set(task), size)
-        self.merge_routes(task, state.route_pool.joined(known, size), allowance)
+        self.merge_routes(task, state.route_pool.merge(known, size), allowance)
 
     def pools_routes(self, task: Task) -> bool:
         """Return whether plans consist of routes that can serve in other plans."""
@@ -314,12 +314,12 @@ class CMAESRefine(Strategy[CMAESRefineState]):
             return self.route_pool
         budget = PARTITION_BUDGETS[partition_engine_for(task)]
         fitting = budget.max_elements // (task.count * task.problem.action_count(task.batch))
-        earned = round(budget.routes_per_attempt * expected_attempts(task))
+        by_attempts = round(budget.routes_per_attempt * expected_attempts(task))
         multiple = TUNING.route_pool_multiple
-        size = min(budget.pool_routes, fitting, earned) // multiple * multiple
+        size = min(budget.pool_routes, fitting, by_attempts) // multiple * multiple
         return max(TUNING.min_route_pool, size)
 
-    def plans_considered(self, task: Task) -> int:
+    def count_considered_plans(self, task: Task) -> int:
         """Return how many plans of a generation, and how many samples, give routes to the pool."""
         return -(-self.default_route_pool(task) // TUNING.routes_per_plan)
 
@@ -340,20 +340,21 @@ class CMAESRefine(Strategy[CMAESRefineState]):
             return None, elite_set, 0
         size = self.default_route_pool(task)
         merges = PARTITION_BUDGETS[partition_engine_for(task)].merges
-        generation = cheapest_rollouts(rolled, self.plans_considered(task))
+        generation = cheapest_rollouts(rolled, self.count_considered_plans(task))
         plans = concatenate_sets([elite_set, generation, *sampled])
         if state.route_pool is not None and task.device.type != "cuda":
             plans = promising_plans(plans, state.route_pool)
         pool = extract_routes(task.original_batch, plans, size)
         if state.route_pool is not None:
-            pool = state.route_pool.joined(pool, size)
+            pool = state.route_pool.merge(pool, size)
         due = min(
             int(task.spent_share * merges),
             merges - 1,
             task.account.attempts // TUNING.attempts_per_merge,
         )
         if due > state.merges:
-            elite_set = elite_set.joined(self.merge_routes(task, pool, 0.0), self.elite)
+            recombined = self.merge_routes(task, pool, 0.0)
+            elite_set = elite_set.merge(recombined, self.elite)
         return pool, elite_set, due
 
     def merge_routes(self, task: Task, pool: RoutePool, beyond: float) -> EliteSet:
@@ -368,10 +369,11 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         size = self.default_route_pool(task) // budget.routes_per_place
         customers = task.problem.action_count(task.batch) - 1
         affordable = size * TRAINING_NODES // customers
+        width = max(TUNING.min_beam_width, min(size, affordable))
         child = recombine_routes(
             task.original_batch,
             pool,
-            max(TUNING.min_beam_width, min(size, affordable)),
+            width,
             lambda: time.monotonic() > limit,
             engine,
         )
@@ -390,10 +392,10 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         size = self.elite
         incumbents = incumbent_set(task)
         found = cheapest_rollouts(rolled, size)
-        found = found.joined(incumbents, size)
+        found = found.merge(incumbents, size)
         if elite_set is None:
             return found
-        return elite_set.joined(found, size)
+        return elite_set.merge(found, size)
 
     def resample(
         self,
@@ -423,7 +425,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         )
         rest = elite_set[:, plans:]  # these are not refined this time
         elite_set = elite_set[:, :plans]
-        rounds = self.rounds(task, neighbourhoods, plans)
+        rounds = self.draw_rounds(task, neighbourhoods, plans)
         for uniforms in rounds:
             cost, actions = task.complete(
                 task.repeat_for_copies(latent),
@@ -435,19 +437,19 @@ class CMAESRefine(Strategy[CMAESRefineState]):
             per_plan = uniforms.shape[1]
             cost = group_by_plan(task, cost, per_plan, plans)
             actions = group_by_plan(task, actions, per_plan, plans)
-            elite_set = elite_set.improved_by(cost, actions)
+            elite_set = elite_set.improve_with(cost, actions)
             if self.pools_routes(task):
-                considered = self.plans_considered(task) // len(rounds)
-                best = cheapest_distinct(
+                considered = self.count_considered_plans(task) // len(rounds)
+                best = select_distinct(
                     cost.flatten(1),
                     actions.flatten(1, 2),
                     max(1, considered),
                 )
                 sampled.append(best)
         # Joining drops plans that have become the same.
-        return elite_set.joined(rest, self.elite), sampled
+        return elite_set.merge(rest, self.elite), sampled
 
-    def rounds(
+    def draw_rounds(
         self, task: Task, neighbourhoods: int, plans: int
     ) -> tuple[Float[Tensor, "R A M 2"], ...]:
         """Draw the uniforms of all neighbourhoods, in rounds of those that are sampled at once.
@@ -458,7 +460,7 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         uniforms = noise.decoding_uniforms(
             task.seed ^ TUNING.neighbourhood_stream,
             task.batch.key,
-            latents_tried(task),
+            count_tried_latents(task),
             per_plan * plans,
             2,
         )
@@ -484,9 +486,8 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         if self.parts_per_rollout is not None:
             return self.parts_per_rollout
         if is_time_critical(task):
-            return TUNING.parts_per_rollout_and_node_when_late * task.problem.action_count(
-                task.batch
-            )
+            nodes = task.problem.action_count(task.batch)
+            return TUNING.parts_per_rollout_and_node_when_late * nodes
         return TUNING.parts_per_rollout
 
     def default_plans(self, task: Task) -> int:
@@ -500,7 +501,8 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         if is_time_critical(task):
             width = task.problem.action_count(task.batch)
             attempts_per_plan = attempts_per_plan * width / TUNING.reference_nodes
-        return self.plans or max(1, round(expected_attempts(task) / attempts_per_plan))
+        by_attempts = round(expected_attempts(task) / attempts_per_plan)
+        return self.plans or max(1, by_attempts)
 
     def default_neighbourhoods_at_once(self, task: Task, neighbourhoods: int) -> int:
         """Return how many of all `neighbourhoods` are sampled at once.
@@ -533,7 +535,7 @@ def finish_allowance(task: Task) -> float:
     return max(TUNING.min_finish_seconds, 0.01 * limit)
 
 
-def latents_tried(task: Task) -> Int[Tensor, "1"]:
+def count_tried_latents(task: Task) -> Int[Tensor, "1"]:
     """Return the number of latents tried so far, which selects the next random numbers.
 
     The tensor is filled on the device: a copy would make the host wait.
@@ -550,7 +552,7 @@ def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tens
     return latents.gather(1, index)
 
 
-def random_views(task: Task, elite_set: EliteSet) -> EliteSet:
+def draw_views(task: Task, elite_set: EliteSet) -> EliteSet:
     """Return plans in random views, such as tours from random cities in random directions.
 
     Tables that learn a plan from several views learn what holds in all of them. The domain says
@@ -563,7 +565,7 @@ def random_views(task: Task, elite_set: EliteSet) -> EliteSet:
     uniforms = noise.decoding_uniforms(
         task.seed ^ TUNING.view_stream,
         task.batch.key[:: task.copies],
-        latents_tried(task),
+        count_tried_latents(task),
         cost.shape[1],
         2,
     )

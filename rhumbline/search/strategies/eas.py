@@ -17,7 +17,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rhumbline.decoding import CHUNK_ELEMENTS, Rollouts
+from rhumbline.decoding import Rollouts
+from rhumbline.decoding.rollouts import TUNING as ROLLOUT_TUNING
 from rhumbline.domain import ActiveSearchRates, SearchDefaults
 from rhumbline.errors import InputError, note_once
 from rhumbline.policies.attention.memory import Memory, ResidualLayer
@@ -80,7 +81,7 @@ class Adam:
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What is learnt, and the latents under which it is."""
+    """The parameters that are learnt, and the latents of the rollouts that teach them."""
 
     latents: Float[Tensor, "R L Z"]
     parameters: tuple[Tensor, ...]
@@ -259,7 +260,8 @@ class ActiveSearch(Strategy[Adaptation]):
 
 def default_passes(task: Task) -> int:
     """Return the attempts between two updates: more of them where each is a single rollout."""
-    return TUNING.passes if task.starts.shape[1] > 1 else TUNING.single_rollouts
+    is_single = task.starts.shape[1] == 1
+    return TUNING.single_rollouts if is_single else TUNING.passes
 
 
 def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
@@ -384,7 +386,7 @@ def slices(count: int, size: int) -> Iterator[slice]:
 def max_chunk_size(task: Task, steps: int) -> int:
     """Return how many sequences of a length may be scored together."""
     device = task.device.type
-    elements = CHUNK_ELEMENTS[device]
+    elements = ROLLOUT_TUNING.chunk_elements[device]
     if device == "cpu":
         elements *= 4
     actions = task.problem.action_count(task.batch)

@@ -113,9 +113,9 @@ class SamplingElite(Strategy[SamplingEliteState]):
         size = self.elite or TUNING.elite[task.device.type]
         found = cheapest_rollouts(rolled, size)
         if elite_set is not None:
-            found = elite_set.joined(found, size)
+            found = elite_set.merge(found, size)
         if has_learnable_warm_start(task):
-            found = found.joined(incumbent_set(task), size)
+            found = found.merge(incumbent_set(task), size)
         return found
 
     def learning_rate(self, task: Task, updates: int) -> float:

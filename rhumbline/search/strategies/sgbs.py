@@ -236,7 +236,7 @@ def child_actions(
     task: Task, beam: Beam, branch: int
 ) -> tuple[Int[Tensor, "R W G"], Bool[Tensor, "R W G"]]:
     """Return the likeliest actions of each node besides the known one, and which are real."""
-    known = beam.actions[..., beam.depth].long()[..., None]
+    known = beam.actions[..., beam.depth, None].long()
     logits = next_logits(
         task.problem,
         task.policy,

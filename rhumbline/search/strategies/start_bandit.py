@@ -17,7 +17,7 @@ class StartBandit(Record):
     total: Float[Tensor, "B S"]
 
     @staticmethod
-    def untried(count: int, starts: int, device: torch.device) -> "StartBandit":
+    def make(count: int, starts: int, device: torch.device) -> "StartBandit":
         """Return the state before the first trial."""
         return StartBandit(
             times=torch.zeros(count, starts, device=device),

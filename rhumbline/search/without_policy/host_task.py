@@ -12,7 +12,7 @@ from rhumbline.domains import domain_of, plan_tools
 from rhumbline.errors import InputError, shorten
 from rhumbline.policies import Policy
 from rhumbline.problems import Problem
-from rhumbline.search.account import Account
+from rhumbline.search.task.account import Account
 
 
 @dataclass

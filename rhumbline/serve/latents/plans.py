@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.errors import InputError
-from rhumbline.search.account import Spent
 from rhumbline.search.driver import Budget, start_clock
 from rhumbline.search.task import Task
+from rhumbline.search.task.account import Spent
 from rhumbline.serve.plan_facts import verified_plan
 
 LANDSCAPE_POINTS = 24  # of the grid along each axis

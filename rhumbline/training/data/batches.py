@@ -81,4 +81,8 @@ class BatchStore:
 
     def all_batches(self) -> list[tuple[Any, Tensor]]:
         """Return the instances by size; costs stay in the units that the policy sees."""
-        return [(batch, torch.ones_like(batch.scale)) for batch in self.batches.values()]
+        batches: list[tuple[Any, Tensor]] = []
+        for batch in self.batches.values():
+            units = torch.ones_like(batch.scale)
+            batches.append((batch, units))
+        return batches

@@ -194,7 +194,8 @@ def load_instances(
         "without anything to decide": len(matching) - len(open_instances),
         "that are there twice": len(open_instances) - len(different),
     }
-    return different, [f"{count:,} {what} left out" for what, count in left_out.items() if count]
+    remarks = [f"{count:,} {what} left out" for what, count in left_out.items() if count]
+    return different, remarks
 
 
 def read_places(places: Sequence[str]) -> list[Any]:

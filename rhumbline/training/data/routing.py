@@ -226,7 +226,7 @@ class RoutingStore:
         order = ranks.argsort(1)
         kept = size + self.depots
         thinned = nodes.batch(rows, order[:, :kept])
-        return random_symmetries(thinned, rng)
+        return apply_random_symmetries(thinned, rng)
 
     def all_batches(self) -> list[tuple[Any, Tensor]]:
         """Return the instances by number of nodes; costs are in sides of the square already."""
@@ -241,7 +241,7 @@ class RoutingStore:
         return batches
 
 
-def random_symmetries(batch: Any, rng: torch.Generator) -> Any:
+def apply_random_symmetries(batch: Any, rng: torch.Generator) -> Any:
     """Return the instances, each rotated or mirrored at random."""
     shape = (len(batch.xy), 1, 1, 1)
     symmetry = torch.randint(

@@ -134,7 +134,7 @@ class Prefer(TrainingObjective):
 
     @property
     def copy_settings(self) -> CopySettings:
-        """How the copies of an instance teach one another."""
+        """How the best plan of any copy becomes an imitation target for all copies."""
         return CopySettings(self.copies, self.rollouts_per_start, self.lesson, self.shared)
 
     def targets(self, step: TrainingStep) -> Targets:
@@ -266,7 +266,8 @@ def compare_rollouts(
         return Targets(latents, rollouts.actions.flatten(1, 2), cost.flatten(1), count, samples)
     best = rollouts.cost.amin(2, keepdim=True)
     is_better = symmetric.cost < shift_cost(best, -TIE_TOLERANCE)
-    cost = torch.cat([cost, symmetric.cost.masked_fill(~is_better, torch.nan)], 2)
+    imitated_cost = symmetric.cost.masked_fill(~is_better, torch.nan)
+    cost = torch.cat([cost, imitated_cost], 2)
     actions = torch.cat([rollouts.actions, symmetric.actions], 2)
     return Targets(
         latents,

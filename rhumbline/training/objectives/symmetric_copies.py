@@ -14,7 +14,7 @@ from rhumbline.record import Record
 
 @dataclass(frozen=True)
 class CopySettings:
-    """How the copies of an instance teach one another."""
+    """How the best plan of any copy becomes an imitation target for all copies."""
 
     copies: int
     samples: int  # consecutive rollouts of each latent that share their start

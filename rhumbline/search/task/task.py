@@ -30,13 +30,16 @@ from rhumbline.domains import domain_of, plan_tools
 from rhumbline.errors import InputError
 from rhumbline.kernels.threads import SHARED_CORES
 from rhumbline.policies import Policy
-from rhumbline.problems import Plan, Problem
-from rhumbline.problems.symmetry import symmetric_copies
-from rhumbline.search.account import Account, Spent
-from rhumbline.search.overrides import Overrides, concatenate_rollouts, starts_of_latents
-from rhumbline.search.pacing import TUNING as PACING_TUNING
-from rhumbline.search.pacing import Pacer
-from rhumbline.search.plan_sets.similarity import pad_actions
+from rhumbline.problems import Problem
+from rhumbline.search.task.account import Account, Spent
+from rhumbline.search.task.overrides import (
+    Overrides,
+    concatenate_rollouts,
+    narrow_rollouts,
+    starts_of_latents,
+)
+from rhumbline.search.task.pacing import TUNING as PACING_TUNING
+from rhumbline.search.task.pacing import Pacer
 
 # The name that the user gave, and whether there is a residual layer, prefixes, gradients.
 EngineUse = tuple[str, bool, bool, bool]
@@ -224,7 +227,7 @@ class Task:
             wanted = last - first
             overrides = Overrides(memory, starts_of_latents(starts, piece))
             piece_start = time.monotonic()
-            made = self._affordable(wanted, each * self.copies)
+            made = self._count_affordable(wanted, each * self.copies)
             if made:
                 computed = slice(self._padded_count(made, wanted))
                 tried = latents[:, piece][:, computed]
@@ -268,7 +271,7 @@ class Task:
             size = self.pacer.prefixes_per_piece(units, samples)
             size = min(prefixes - first, size)
             wanted = size * samples
-            made = self._affordable(wanted, self.copies)
+            made = self._count_affordable(wanted, self.copies)
             if made:
                 count = self._padded_count(made, wanted)
                 rolled = complete_range(complete_piece, given, first, count, samples, number)
@@ -278,7 +281,7 @@ class Task:
                 seconds = time.monotonic() - piece_start
                 self.completion_pacer.record(made * row_count, seconds)
             if made < wanted:
-                rows, copies = self._affordable_copies(1)
+                rows, copies = self._choose_copies(1)
                 at = first + made // samples
                 prefix = given[rows, at : at + 1]
                 self._record(complete_piece(prefix, 1, self.tried_count, rows), copies)
@@ -350,7 +353,7 @@ class Task:
 
     @cached_property
     def completion_pacer(self) -> Pacer:
-        """The same rule for completions, which are shorter than rollouts."""
+        """The rule for completions, which are shorter than rollouts and timed by themselves."""
         return Pacer(self.pacer.elements_per_rollout, self.pacer.tile)
 
     def rollouts_within(self, share: float) -> float:
@@ -397,17 +400,18 @@ class Task:
     def _time_limit(self, pacer: Pacer, rollouts: int) -> TimeLimit:
         """Return what ends some rollouts at the deadline, if there is one."""
         is_risky = pacer.is_risky(rollouts, self.account.seconds_left)
-        return TimeLimit(self.check_deadline, self.account.deadline if is_risky else None)
+        deadline = self.account.deadline if is_risky else None
+        return TimeLimit(self.check_deadline, deadline)
 
     # --- paying
 
-    def _affordable(self, wanted: int, trajectories: int) -> int:
+    def _count_affordable(self, wanted: int, trajectories: int) -> int:
         """Return how many of `wanted` latents, completions or copies the budget still covers.
 
         Each of them takes `trajectories` trajectories of every instance.
         """
         per_attempt = self.starts.shape[1]
-        return self.account.affordable(wanted, trajectories, per_attempt)
+        return self.account.count_affordable(wanted, trajectories, per_attempt)
 
     def _padded_count(self, made: int, wanted: int) -> int:
         """Return how many rollouts to compute where the budget covers `made` of `wanted`.
@@ -431,14 +435,14 @@ class Task:
 
         self.account.enter(rolled.map(merge_copies), attempts)
 
-    def _affordable_copies(self, trajectories: int) -> tuple[Int[Tensor, "r"], int]:
+    def _choose_copies(self, trajectories: int) -> tuple[Int[Tensor, "r"], int]:
         """Return the rows of as many copies as the remaining budget covers, and their number.
 
         Raises `Spent` if the budget covers no copy.
         """
         copies = 0
         if self.copies > 1:
-            copies = self._affordable(self.copies - 1, trajectories)
+            copies = self._count_affordable(self.copies - 1, trajectories)
         if not copies:
             raise Spent
         rows = torch.arange(len(self.starts), device=self.device)
@@ -460,7 +464,7 @@ class Task:
 
         Raises `Spent` if it covers none. `number` is the latent's number in its piece.
         """
-        rows, copies = self._affordable_copies(each)
+        rows, copies = self._choose_copies(each)
         own_latent = latent[rows].unsqueeze(1)
         one = slice(number, number + 1)
         own = overrides.part(one, rows)
@@ -486,6 +490,7 @@ class Task:
                 batch = batch[rows]
                 memory = memory[rows]
                 starts = starts[rows]
+        rollouts = latents.shape[1] * starts.shape[-1] * len(starts)
         roll = partial(
             rollout,
             self.problem,
@@ -495,7 +500,7 @@ class Task:
             seed=self.seed,
             temperature=temperature,
             engine=self.engine_to_use(memory),
-            limit=self._time_limit(self.pacer, latents.shape[1] * starts.shape[-1] * len(starts)),
+            limit=self._time_limit(self.pacer, rollouts),
         )
         if starts.ndim == 2:
             return roll(latents, starts, attempt=number)
@@ -563,74 +568,3 @@ def complete_range(
     if rest:
         parts.append(complete_piece(given[:, last : last + 1], rest, number + last))
     return concatenate_rollouts(parts, 2)
-
-
-def narrow_rollouts(rolled: Rollouts, dim: int, length: int) -> Rollouts:
-    """Return the first `length` entries along a dimension."""
-    return rolled.map(partial(torch.narrow, dim=dim, start=0, length=length))
-
-
-def make_task(
-    problem: Problem[Any, Any],
-    policy: Policy[Any, Any, Any],
-    instances: Sequence[Any],
-    *,
-    seed: int = 0,
-    device: torch.device | None = None,
-    engine: EngineName = "auto",
-    augment: int = 1,
-) -> Task:
-    """Collate instances of one shape, in `augment` symmetric copies each, and encode them.
-
-    Raises before any work if the engine cannot be used.
-    """
-    began = time.monotonic()
-    device = device or torch.device("cpu")
-    batch = symmetric_copies(problem.collate(instances), augment).to(device)
-    size = problem.action_count(batch)
-    chosen = choose_engine(engine, Ask(problem, device, size, policy.architecture))
-    policy = policy.to(device)
-    with torch.no_grad():
-        memory = policy.encode(batch)
-    starts = problem.starts(batch)
-    task = Task(problem, policy, instances, batch, memory, starts, seed, engine, copies=augment)
-    task.engines[engine, False, False, False] = chosen
-    if device.type == "cpu":
-        task.preparation_seconds = time.monotonic() - began
-    return task
-
-
-def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
-    """Make given plans the incumbents of their instances, before the first rollout.
-
-    The solutions of the search are then no worse than these plans.
-    """
-    problem = task.problem
-    tools = task.plan_tools("a warm start")
-    horizon = problem.horizon(task.batch)
-    rows = list[list[int]]()
-    costs = list[float]()
-    for instance, plan in zip(task.instances, plans, strict=True):
-        sequence = list[int]()
-        cost = 0.0
-        if plan is not None:
-            sequence = tools.encode_plan(instance, plan)
-            cost = plan.cost(instance)
-        rows.append(pad_actions(sequence, horizon))
-        costs.append(cost)
-
-    device = task.device
-    missing = [plan is None for plan in plans]
-    if all(missing):
-        return
-    is_missing = torch.tensor(missing, device=device)
-    actions = torch.tensor(rows, dtype=torch.int64, device=device)
-    best = torch.tensor(costs, dtype=torch.float64, device=device)
-    best = best / task.original_batch.scale
-    given = missing.index(False)
-    one = slice(given, given + 1)
-    priced = problem.cost(task.original_batch[one], actions[one, None])
-    best = best.to(priced.dtype)  # rollouts have costs of this type, too
-    task.account.warm = plans
-    task.account.best = best.masked_fill(is_missing, torch.inf)
-    task.account.actions = actions.to(torch.int16)

@@ -1,7 +1,8 @@
-"""Overrides of a task's tables and starts for some rollouts, and concatenation of rollouts."""
+"""Overrides of a task's tables and starts for some rollouts, and parts of rollouts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,6 +36,11 @@ def concatenate_rollouts(parts: Sequence[Rollouts], axis: int) -> Rollouts:
     actions = [part.actions for part in parts]
     cost = torch.cat(costs, axis)
     return Rollouts(cost, torch.cat(actions, axis))
+
+
+def narrow_rollouts(rolled: Rollouts, dim: int, length: int) -> Rollouts:
+    """Return the first `length` entries along a dimension."""
+    return rolled.map(partial(torch.narrow, dim=dim, start=0, length=length))
 
 
 def starts_of_latents(

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.problems import Plan
-from rhumbline.search.pacing import Spent
 from rhumbline.search.plan_sets.diverse import DiverseSet
+from rhumbline.search.task.pacing import Spent
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Account:
         if self.is_late:
             raise Spent
 
-    def allowed(self, wanted: int) -> int:
+    def allow_attempts(self, wanted: int) -> int:
         """Return how many of the wanted attempts the budget still allows; raise `Spent` if none."""
         left = wanted
         if self.limit is not None:
@@ -68,7 +68,7 @@ class Account:
             raise Spent
         return left
 
-    def affordable(self, wanted: int, trajectories: int, per_attempt: int) -> int:
+    def count_affordable(self, wanted: int, trajectories: int, per_attempt: int) -> int:
         """Return how many of `wanted` things the budget still allows.
 
         Each of them takes some trajectories of every instance, an attempt has `per_attempt`.
@@ -77,7 +77,7 @@ class Account:
         attempts = -(-missing // per_attempt)
         if attempts <= 0:
             self.check_deadline()
-        allowed = self.allowed(attempts) if attempts > 0 else 0
+        allowed = self.allow_attempts(attempts) if attempts > 0 else 0
         paid = self.spare_trajectories + allowed * per_attempt
         return min(wanted, paid // trajectories)
 
