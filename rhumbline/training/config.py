@@ -86,6 +86,11 @@ class Objective:
     views: int = 8
     # reinforce: compare with the winner's own mean over starts, or the second best latent (Poppy).
     baseline: Literal["starts", "second"] = "starts"
+    # reinforce: weight of a contrast between latents. It makes a winner's plan likelier under its
+    # own latent than under rivals, which are other latents of the same instance. 0: none.
+    contrast: float = 0.0
+    # reinforce: rivals of each winner; every one is scored like the winner.
+    rivals: int = 4
 
     def __post_init__(self) -> None:
         """Refuse settings out of range, and settings that `loss` cannot combine."""
@@ -94,6 +99,8 @@ class Objective:
         require_at_least(0, temperature=self.temperature, improve=self.improve)
         require_at_least(0, longest=self.longest, sharpness=self.sharpness, parts=self.parts)
         require_at_least(1e-6, lesson=self.lesson)
+        require_at_least(0, contrast=self.contrast)
+        require_at_least(1, rivals=self.rivals)
         if not 0.0 < self.certain <= 1.0:
             raise InputError(
                 f"objective.certain is {self.certain}; expected a probability above 0, at most 1"

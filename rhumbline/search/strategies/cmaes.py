@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
@@ -46,6 +46,35 @@ class CMAESState:
     components: cma_es.State
     bandit: StartBandit
     generation: int = 0
+
+
+@dataclass(frozen=True)
+class StartChoice:
+    """The starts from which the latents of a generation are tried."""
+
+    starts: Int[Tensor, "B S"] | None = None  # None: all of them
+    index: Int[Tensor, "B S"] | None = None  # where they stand among all starts
+    is_recorded: bool = True  # False: every generation tries all starts, so the bandit is idle
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The latents of one generation, and how they are tried."""
+
+    samples: Float[Tensor, "B c P Z"]  # by component
+    temperature: float
+    choice: StartChoice
+    memory: Any = None  # the tables to decode from; None: those of the task
+
+    @property
+    def latents(self) -> Float[Tensor, "B K Z"]:
+        """The latents of all components."""
+        return self.samples.flatten(1, 2)
+
+    @property
+    def arguments(self) -> tuple[Tensor, float, Tensor | None, Any]:
+        """The arguments of `Task.rollout`."""
+        return self.latents, self.temperature, self.choice.starts, self.memory
 
 
 @dataclass(frozen=True)
@@ -94,26 +123,45 @@ class CMAES(Strategy[CMAESState]):
             bandit=StartBandit.make(task.count, starts, task.device),
         )
 
-    def step(self, task: Task, state: CMAESState, memory: Any = None) -> Step:
-        """Try one generation of the component whose turn it is, or of all with `parallel`.
+    def step(self, task: Task, state: CMAESState) -> Step:
+        """Try one generation of the component whose turn it is, or of all with `parallel`."""
+        proposal = self.propose(task, state)
+        rolled = task.rollout(*proposal.arguments)
+        following = self.learn(state, proposal, rolled)
+        return Step(following, proposal.latents, rolled)
+
+    def propose(self, task: Task, state: CMAESState, memory: Any = None) -> Proposal:
+        """Return the latents of the next generation.
 
         `memory` replaces the tables of the task if it is given.
         """
-        turn = self.select_turn(state)
-        components = state.components[:, turn]
+        components = state.components[:, self.select_turn(state)]
         width = components.mean.shape[1]
-        noise = box_muller(task.uniforms(width * self.population))
-        samples = cma_es.ask(components, noise.unflatten(1, (width, -1)))  # [B, c, P, Z]
-        latents = samples.flatten(1, 2)
-        bandit, rolled = self.rollout_best_starts(task, state.bandit, latents, memory)
-        fitness = self.fitness(rolled).unflatten(1, (width, -1))
-        updated = self.update(state, components, samples, fitness)
-        following = CMAESState(
+        count = width * self.population
+        noise = box_muller(task.uniforms(count))
+        samples = cma_es.ask(components, noise.unflatten(1, (width, -1)))
+        return Proposal(
+            samples=samples,
+            temperature=temperature_or_default(task, self.temperature),
+            choice=self.choose_starts(task, state.bandit, count),
+            memory=memory,
+        )
+
+    def learn(self, state: CMAESState, proposal: Proposal, rolled: Rollouts) -> CMAESState:
+        """Return the state after a generation was tried."""
+        turn = self.select_turn(state)
+        samples = proposal.samples
+        fitness = self.fitness(rolled).unflatten(1, samples.shape[1:3])
+        updated = self.update(state, state.components[:, turn], samples, fitness)
+        choice = proposal.choice
+        bandit = state.bandit
+        if choice.is_recorded:
+            bandit = bandit.record(choice.index, rolled.cost.amin(1))
+        return CMAESState(
             replace_components(state.components, turn, updated),
             bandit,
             state.generation + 1,
         )
-        return Step(following, latents, rolled)
 
     def distributions(self, state: CMAESState) -> Distributions:
         """Return the components."""
@@ -150,30 +198,20 @@ class CMAES(Strategy[CMAESState]):
             return self.restart_narrow(updated, state.generation)
         return updated
 
-    def rollout_best_starts(
-        self, task: Task, bandit: StartBandit, latents: Float[Tensor, "B K Z"], memory: Any
-    ) -> tuple[StartBandit, Rollouts]:
-        """Roll the latents out from the most promising starts, once all starts were tried.
+    def choose_starts(self, task: Task, bandit: StartBandit, latents: int) -> StartChoice:
+        """Return the most promising starts, once all starts were tried.
 
         Where time is critical, even the first generation tries only a share of the starts.
         """
-        temperature = temperature_or_default(task, self.temperature)
         available = bandit.times.shape[1]
-        count = self.start_count(
-            task,
-            available=available,
-            latents=latents.shape[1],
-        )
+        count = self.start_count(task, available, latents)
         if count == available:
-            return bandit, task.rollout(latents, temperature, memory=memory)
+            return StartChoice(is_recorded=False)
         if not (is_time_critical(task) or bandit.times.any()):
-            rolled = task.rollout(latents, temperature, memory=memory)
-            return bandit.record(None, rolled.cost.amin(1)), rolled
+            return StartChoice()
         index = bandit.best(count)
         original_starts = task.starts[:: task.copies]
-        starts = original_starts.gather(1, index)
-        rolled = task.rollout(latents, temperature, starts, memory)
-        return bandit.record(index, rolled.cost.amin(1)), rolled
+        return StartChoice(original_starts.gather(1, index), index)
 
     def start_count(self, task: Task, available: int, latents: int) -> int:
         """Return how many starts each latent is tried from."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.search.plan_sets.elite import EliteSet
-from rhumbline.search.strategies.cmaes import CMAES, CMAESState
+from rhumbline.search.strategies.cmaes import CMAES, CMAESState, Proposal
 from rhumbline.search.strategies.eas import Adaptation, EASEmb, ImitationTarget
 from rhumbline.search.strategy import (
     Distributions,
@@ -107,24 +107,29 @@ class CMAESElite(Strategy[CMAESEliteState]):
 
     def step(self, task: Task, state: CMAESEliteState) -> Step:
         """Try one generation with what was learnt so far, and learn from its elite."""
-        cmaes = self.search_for_task(task)
+        proposal = self.propose(task, state)
+        rolled = task.rollout(*proposal.arguments)
+        following = self.learn(task, state, proposal, rolled)
+        return Step(following, proposal.latents, rolled)
+
+    def propose(self, task: Task, state: CMAESEliteState) -> Proposal:
+        """Return the latents of the next generation, and the tables with what was learnt."""
+        memory = self.memory(task, state) if self.learns(task) else None
+        return self.search_for_task(task).propose(task, state.search, memory)
+
+    def learn(
+        self, task: Task, state: CMAESEliteState, proposal: Proposal, rolled: Rollouts
+    ) -> CMAESEliteState:
+        """Return the state after a generation was tried; its elite changes the tables."""
+        search = self.search_for_task(task).learn(state.search, proposal, rolled)
         if not self.learns(task):
-            search, latents, rolled = cmaes.step(task, state.search)
-            return Step(replace(state, search=search), latents, rolled)
-        adaptation = state.adaptation
+            return replace(state, search=search)
         updates = state.updates + 1
-        memory = self.memory(task, state)
-        search, latents, rolled = cmaes.step(task, state.search, memory)
+        adaptation = state.adaptation
         adaptation.optimiser.rate = self.learning_rate(task, updates)
-        target = generation_target(
-            task,
-            latents,
-            rolled,
-            self.elite,
-        )
+        target = generation_target(task, proposal.latents, rolled, self.elite)
         self.learning.update(task, adaptation, [target])
-        following = replace(state, search=search, updates=updates)
-        return Step(following, latents, rolled)
+        return replace(state, search=search, updates=updates)
 
     def learning_rate(self, task: Task, updates: int) -> float:
         """Return Adam's rate at an update."""

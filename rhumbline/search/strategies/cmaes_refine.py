@@ -219,12 +219,16 @@ class CMAESRefine(Strategy[CMAESRefineState]):
             if deeper:
                 beam, latents, rolled = deeper
                 return Step(replace(state, beam=beam), latents, rolled)
-        learner_state, latents, rolled = self.learner.step(task, state.learner_state)
+        learner = self.learner
+        proposal = learner.propose(task, state.learner_state)
+        rolled = task.rollout(*proposal.arguments)
+        learner_state = learner.learn(task, state.learner_state, proposal, rolled)
+        latents = proposal.latents
         generation = Generation(
             rolled=rolled,
             latent=best_latent(latents, rolled),
             learner_state=learner_state,
-            memory=self.learner.memory(task, learner_state),
+            memory=learner.memory(task, learner_state),
         )
         elite_set = self.update_elite(task, state.elite_set, rolled)
         elite_set, sampled = self.resample(

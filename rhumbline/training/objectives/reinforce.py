@@ -1,7 +1,7 @@
 """REINFORCE targets: all rollouts of a single policy, or the winning latents of each start."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -29,9 +29,13 @@ class Reinforce(TrainingObjective):
 
     baseline: Literal["starts", "second"]
     temperature: float
+    contrast: float
+    rivals: int
 
     refusals: ClassVar[Mapping[str, str]] = {
         "baseline": "'second' is for loss 'reinforce', not '{loss}'",
+        "contrast": "is for loss 'reinforce', not '{loss}'",
+        "rivals": "is for loss 'reinforce', not '{loss}'",
     }
 
     def __post_init__(self) -> None:
@@ -50,6 +54,16 @@ class Reinforce(TrainingObjective):
                 "objective.baseline 'second' needs latents of at least 2: "
                 "a single latent has no second best"
             )
+        if self.contrast and self.rivals >= self.latents:
+            raise InputError(
+                f"objective.contrast with rivals={self.rivals} needs more latents than rivals; "
+                f"objective.latents is {self.latents}"
+            )
+        if self.contrast and self.certain < 1.0:
+            raise InputError(
+                "objective.certain leaves out decisions that rivals are not sure of; with "
+                "objective.contrast it must be 1"
+            )
 
     @property
     def rollout_temperature(self) -> float:
@@ -65,7 +79,19 @@ class Reinforce(TrainingObjective):
         """Return all sequences of a single policy, and of several latents the winners."""
         if self.latents == 1:
             return pomo_targets(step.rollouts, step.latents)
-        return winner_targets(step.rollouts, step.latents, self.baseline)
+        targets = winner_targets(step.rollouts, step.latents, self.baseline)
+        if not self.contrast:
+            return targets
+        winner, _ = find_winners(step.rollouts.cost)
+        return add_rivals(targets, step.latents, winner, self.rivals)
+
+    def loss_weights(self, targets: Targets, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        """Return the weights of REINFORCE, with those of the contrast if there is one."""
+        if not self.contrast:
+            return targets.weight_or_cost
+        group = 1 + self.rivals
+        contrast = contrast_weight(targets.weight_or_cost, scores.detach(), group)
+        return targets.weight_or_cost + self.contrast * contrast
 
 
 def pomo_weight(cost: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
@@ -131,3 +157,44 @@ def winner_targets(
         weight = winner_weight(rollouts.cost, winner, is_unique)
         count = is_unique.sum().float()
     return Targets(chosen, actions, weight, count)
+
+
+def add_rivals(
+    targets: Targets, latents: Float[Tensor, "B K Z"], winner: Int[Tensor, "B S"], count: int
+) -> Targets:
+    """Let each winner's sequence be followed by copies of it under other latents, with weight 0.
+
+    Latents are independent draws, so those at equal distances after the winner are as good as
+    random ones.
+    """
+    total = latents.shape[1]
+    steps = torch.arange(1, count + 1, device=winner.device) * total // (count + 1)
+    rivals = (winner[..., None] + steps) % total
+    rival_latents = select_latents(latents, rivals.flatten(1)).unflatten(1, rivals.shape[1:])
+    grouped_latents = torch.cat([targets.latents[:, :, None], rival_latents], 2)
+    weight = targets.weight_or_cost[..., None]
+    no_weight = torch.zeros_like(rivals, dtype=weight.dtype)
+    grouped_weight = torch.cat([weight, no_weight], 2)
+    return replace(
+        targets,
+        latents=grouped_latents.flatten(1, 2),
+        actions=targets.actions.repeat_interleave(count + 1, 1),
+        weight_or_cost=grouped_weight.flatten(1),
+    )
+
+
+def contrast_weight(
+    weight: Float[Tensor, "B V"], scores: Float[Tensor, "B V"], group: int
+) -> Float[Tensor, "B V"]:
+    """Return the gradient of -log softmax of the winner's score among those of its group.
+
+    The first sequence of a group is the winner. It counts if REINFORCE makes it likelier. A winner
+    that is already much likelier under its own latent contributes almost nothing.
+    """
+    groups = scores.unflatten(1, (-1, group))
+    share = groups.softmax(2)
+    own = torch.zeros_like(share)
+    own[..., 0] = 1.0
+    is_reinforced = weight.unflatten(1, (-1, group))[..., :1] < 0.0
+    contrast = (share - own) * is_reinforced
+    return contrast.flatten(1)
