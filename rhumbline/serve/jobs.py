@@ -69,8 +69,9 @@ class Job:
 
     def take_best(self, facts: dict[str, Any]) -> None:
         """Take a better plan, and note when its cost was reached."""
-        if self.best is None or facts["cost"] < self.best["cost"]:
-            self.curve.append((facts["seconds"], facts["cost"]))
+        cost = facts["cost"]
+        if self.best is None or cost < self.best["cost"]:
+            self.curve.append((facts["seconds"], cost))
             if len(self.curve) > MAX_CURVE:
                 del self.curve[1 : MAX_CURVE // 2 : 2]
         self.best = facts

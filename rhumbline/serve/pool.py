@@ -96,4 +96,5 @@ class WorkerProcess:
 
 def threads_per_worker(workers: int) -> int:
     """Return how many threads each worker may use: the cores are shared."""
-    return max(1, len(os.sched_getaffinity(0)) // workers)
+    cores = len(os.sched_getaffinity(0))
+    return max(1, cores // workers)

@@ -4,7 +4,6 @@ import fcntl
 import json
 import sqlite3
 import threading
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,11 +71,22 @@ class JobStore:
 
     def insert(self, job: Job) -> None:
         """Store a new job."""
-        facts: dict[str, Any] = {"name": job.name, "problem": job.problem, "size": job.size}
-        facts["seconds"] = job.seconds
+        facts: dict[str, Any] = {
+            "name": job.name,
+            "problem": job.problem,
+            "size": job.size,
+            "seconds": job.seconds,
+        }
         row = (
-            *(job.id, job.client, job.idempotency_key, str(job.state), job.created),
-            *(json.dumps(facts), job.body_text, "{}", "[]"),
+            job.id,
+            job.client,
+            job.idempotency_key,
+            str(job.state),
+            job.created,
+            json.dumps(facts),
+            job.body_text,
+            "{}",  # progress
+            "[]",  # curve
         )
         with self.lock:
             self.database.execute(
@@ -88,9 +98,15 @@ class JobStore:
     def update(self, job: Job) -> None:
         """Store the state and the best plan of a job."""
         row = (
-            *(str(job.state), job.started, job.ended, json.dumps(job.progress)),
+            str(job.state),
+            job.started,
+            job.ended,
+            json.dumps(job.progress),
             json.dumps(job.best) if job.best else None,
-            *(json.dumps(job.curve), job.batch_size, job.error, job.id),
+            json.dumps(job.curve),
+            job.batch_size,
+            job.error,
+            job.id,
         )
         with self.lock:
             self.database.execute(
@@ -110,7 +126,10 @@ class JobStore:
         with self.lock:
             rows = self.database.execute("SELECT record FROM latents WHERE job=?", (job_id,))
             row = rows.fetchone()
-        return StoredLatents.from_json(zlib.decompress(row[0]).decode()) if row else None
+        if row is None:
+            return None
+        text = zlib.decompress(row[0]).decode()
+        return StoredLatents.from_json(text)
 
     def find(self, job_id: str) -> Job | None:
         """Return a stored job."""
@@ -188,8 +207,3 @@ def job_of_row(row: tuple[Any, ...]) -> Job:
         error=error,
         batch_key=(),
     )
-
-
-def cutoff(keep_seconds: float) -> float:
-    """Return the time before which ended jobs are deleted."""
-    return time.time() - keep_seconds

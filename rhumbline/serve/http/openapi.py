@@ -6,6 +6,7 @@ import rhumbline
 from rhumbline.improvers import SOLVER_NAMES
 from rhumbline.search.strategies import STRATEGIES
 from rhumbline.serve.jobs import JobState
+from rhumbline.serve.requests import LIMITS
 from rhumbline.serve.settings import ServiceSettings
 
 JOB = {"$ref": "#/components/schemas/Job"}
@@ -56,8 +57,9 @@ def job_parameter() -> dict[str, Any]:
 
 def job_path(summary: str, kind: str) -> dict[str, Any]:
     """Return a path below a job that is only read."""
-    answer = {"description": summary, "content": {kind: {}}}
-    get = {"summary": summary, "responses": {"200": answer, "404": {"description": "No such job"}}}
+    found = {"description": summary, "content": {kind: {}}}
+    missing = {"description": "No such job"}
+    get = {"summary": summary, "responses": {"200": found, "404": missing}}
     return {"parameters": [job_parameter()], "get": get}
 
 
@@ -104,7 +106,7 @@ def schemas(settings: ServiceSettings) -> dict[str, Any]:
                 "search": {"type": "string", "enum": list(STRATEGIES)},
                 "then": {"type": "string", "enum": ["none", *SOLVER_NAMES]},
                 "seed": {"type": "integer", "minimum": 0},
-                "top": {"type": "integer", "minimum": 1, "maximum": 100},
+                "top": {"type": "integer", "minimum": 1, "maximum": LIMITS.max_plans},
                 "latents": {"type": "boolean"},
             },
         },
