@@ -63,15 +63,25 @@ from rhumbline.search.without_policy.improve_constructions import (
 )
 
 DEVICE_NAMES = ("auto", "cpu", "cuda")
-DEFAULT_SECONDS = 30.0
-DEFAULT_BUDGET = Budget(attempts=1600, seconds=DEFAULT_SECONDS)
 
-# Numbers in the largest tables of a group (distances, actions of a generation). This keeps the
-# memory of a group within about a gigabyte.
-MAX_GROUP_ELEMENTS = 1 << 26
 
-# Of a group that begins after the total time is over; it still gets a plan.
-MIN_GROUP_SECONDS = 1e-3
+@dataclass(frozen=True)
+class PipelineTuning:
+    """The budget of users who name none, and the limits of a group."""
+
+    default_attempts: int = 1_600
+    default_seconds: float = 30.0
+    # Of the default seconds: a user who names no time need not wait for all of it.
+    default_solver_share: float = 0.5
+    # In the largest tables of a group (distances, actions of a generation). This keeps the memory
+    # of a group within about a gigabyte.
+    max_group_numbers: int = 1 << 26
+    # Of a group that begins after the total time is over; it still gets a plan.
+    min_group_seconds: float = 1e-3
+
+
+TUNING = PipelineTuning()
+DEFAULT_BUDGET = Budget(TUNING.default_attempts, TUNING.default_seconds)
 
 AnyPolicy = Policy[Any, Any, Any]
 
@@ -218,9 +228,10 @@ def make_runs(
     began = time.monotonic()
     small = [instance for instance in instances if not exceeds_policies(instance)]
     with SHARED_CORES.share(request.budget.seconds is not None):
-        encoded = [
-            i for i in instances if not exceeds_policies(i) or has_searched_regions(i, request)
-        ]
+        encoded: list[Any] = []
+        for instance in instances:
+            if not exceeds_policies(instance) or has_searched_regions(instance, request):
+                encoded.append(instance)
         policies = load_policies(encoded, request.policy)
     seconds = request.reading_seconds + time.monotonic() - began
     started = [instances[place] for place, plan in enumerate(request.warm_start) if plan]
@@ -374,8 +385,9 @@ def resolve_after_search(group: Group, task: Task | HostTask, request: SolveRequ
         return resolve_without_policy(group, request)
     after = request.after.with_shares(task.domain, group.instances, task.device.type == "cuda")
     after = after.resolve_solver(task.problem.name, request.budget, task.count)
-    if request.budget is DEFAULT_BUDGET:  # a user who names no time need not wait for all of it
-        after = replace(after, max_solver_seconds=0.5 * DEFAULT_SECONDS)
+    if request.budget is DEFAULT_BUDGET:
+        seconds = TUNING.default_solver_share * TUNING.default_seconds
+        after = replace(after, max_solver_seconds=seconds)
     return after
 
 
@@ -405,7 +417,7 @@ class TimeShares:
         self.groups -= 1
         if self.seconds is None:
             return budget
-        share = max(MIN_GROUP_SECONDS, self.seconds_left / groups)
+        share = max(TUNING.min_group_seconds, self.seconds_left / groups)
         if budget.seconds is not None:
             share = min(share, budget.seconds)
         return replace(budget, seconds=share)
@@ -527,7 +539,9 @@ def warm_up_gpu(strategy: Strategy[Any], task: Task, budget: Budget) -> None:
 
 def warm_starts_of(group: Group, request: SolveRequest) -> list[Plan | None]:
     """Return the plans that the instances of a group start from; none if there are none at all."""
-    plans = [request.warm_start[place] for place in group.places] if request.warm_start else []
+    if not request.warm_start:
+        return []
+    plans = [request.warm_start[place] for place in group.places]
     return plans if any(plans) else []
 
 
@@ -640,7 +654,8 @@ def load_policy_with_facts(name: str | None, problem: str) -> LoadedPolicy:
     """Load the same policy together with its name and its training facts."""
     path = find_checkpoint(name, problem)
     policy, facts = load_with_facts(path)
-    if rules_of(policy).solves != problem:
+    rules = rules_of(policy)
+    if rules.solves != problem:
         trained = f"checkpoint {path.name} was trained for '{facts.problem}'"
         raise CheckpointError(f"{trained}; these are '{problem}' instances")
     return LoadedPolicy(policy, name or path.stem, facts)
@@ -690,7 +705,8 @@ def group_instances(instances: Sequence[Any], copies: int = 1) -> list[Group]:
     groups: list[Group] = []
     for places in places_by_shape.values():
         size = max(instances[place].size for place in places)
-        for piece in split_evenly(places, max_group_length(size, copies)):
+        max_length = max_group_length(size, copies)
+        for piece in split_evenly(places, max_length):
             members = tuple(instances[place] for place in piece)
             groups.append(Group(tuple(piece), members))
     return groups
@@ -698,8 +714,9 @@ def group_instances(instances: Sequence[Any], copies: int = 1) -> list[Group]:
 
 def max_group_length(size: int, copies: int) -> int:
     """Return how many instances of a size, each in several symmetric copies, memory allows."""
-    elements = 16 * min(size, 200) * size
-    return max(1, MAX_GROUP_ELEMENTS // (elements * max(1, copies)))
+    numbers = 16 * min(size, 200) * size
+    length = TUNING.max_group_numbers // (numbers * max(1, copies))
+    return max(1, length)
 
 
 def split_evenly(places: Sequence[int], max_length: int) -> Iterator[Sequence[int]]:
