@@ -24,7 +24,7 @@ class Discovery:
         """Add a file of a folder or a pattern to those that it belongs to."""
         if holds_instances(file):
             self.files.append(file)
-        elif not (file.is_dir() or file.name in BEST_KNOWN_FILES or file.name.startswith(".")):
+        elif not (file.is_dir() or is_ignored(file)):
             self.skipped.append(file)
 
     def enter_folder(self, folder: Path) -> None:
@@ -93,7 +93,8 @@ def skipped_text(skipped: Sequence[Path]) -> str:
     if count > MAX_NAMED_FILES:
         names.append("...")
     what = "file that is no instance" if count == 1 else "files that are no instances"
-    return f"skipped {count:,} {what}: {', '.join(names)}"
+    listed = ", ".join(names)
+    return f"skipped {count:,} {what}: {listed}"
 
 
 def has_wildcard(text: str) -> bool:
@@ -101,9 +102,14 @@ def has_wildcard(text: str) -> bool:
     return any(sign in text for sign in "*?[")
 
 
+def is_ignored(file: Path) -> bool:
+    """Return whether a file is left out without a note: hidden, or a table of best known costs."""
+    return file.name in BEST_KNOWN_FILES or file.name.startswith(".")
+
+
 def holds_instances(file: Path) -> bool:
     """Return whether a file of a folder holds instances, by its suffix or its content."""
-    if file.name in BEST_KNOWN_FILES or file.name.startswith("."):
+    if is_ignored(file):
         return False
     if not file.is_file() or not file.stat().st_size:
         return False

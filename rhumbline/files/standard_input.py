@@ -14,13 +14,12 @@ from rhumbline.errors import InputError, RhumbError
 from rhumbline.files import DATASET_SUFFIX
 from rhumbline.formats.safe_io import LIMITS, read_stream
 
-DASH = "-"
 WORDS = "standard input"
 
 
 def is_standard_input(path: object) -> bool:
     """Return whether a path stands for standard input."""
-    return isinstance(path, str | Path) and str(path) == DASH
+    return isinstance(path, str | Path) and str(path) == "-"
 
 
 @contextmanager
@@ -39,9 +38,10 @@ def standard_input_file() -> Generator[Path, None, None]:
 
 def read_standard_input() -> bytes:
     """Return all bytes of standard input, up to a limit."""
-    stream = getattr(sys.stdin, "buffer", None)
-    if stream is None:
-        raise InputError(f"{WORDS}: is closed, expected an instance")
+    try:
+        stream = sys.stdin.buffer
+    except AttributeError:  # there is no stdin: the caller has closed it
+        raise InputError(f"{WORDS}: is closed, expected an instance") from None
     try:
         if sys.stdin.isatty():
             waiting = f"note: reading an instance from {WORDS}; end it with Ctrl-D"
