@@ -86,7 +86,9 @@ def check_given_plans(paths: Sequence[Path], limits: Limits, as_json: bool) -> i
     checked = {id(one.instance) for one in found}
     unchecked = [instance.name for instance in instances if id(instance) not in checked]
     if unchecked:
-        shown = ", ".join(unchecked[:3]) + (", ..." if len(unchecked) > 3 else "")
+        shown = ", ".join(unchecked[:3])
+        if len(unchecked) > 3:
+            shown += ", ..."
         print_note(f"no plan for {len(unchecked):,} of {len(instances):,} instances: {shown}")
     return Infeasible.exit_code if any(one.violation for one in found) else 0
 

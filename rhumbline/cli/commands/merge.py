@@ -62,7 +62,8 @@ def ranges_text(places: list[int]) -> str:
     """Format increasing numbers as ranges: "3, 7-9"; only the first few."""
     ranges: list[list[int]] = []
     for place in places:
-        if ranges and place == ranges[-1][1] + 1:
+        is_next = bool(ranges) and place == ranges[-1][1] + 1
+        if is_next:
             ranges[-1][1] = place
         else:
             ranges.append([place, place])

@@ -342,7 +342,7 @@ def solve_command(
                 chunk=chunk,
             )
             raise typer.Exit(many_run.run_many(files, request, options, many, verbosity))
-        with solve_request.wrong_usage(), SignalGate() as gate:
+        with solve_request.report_wrong_usage(), SignalGate() as gate:
             job = solve_run.prepare_job(files, request, options, paths, verbosity, gate)
             code = solve_run.run_job(job)
     raise typer.Exit(code)

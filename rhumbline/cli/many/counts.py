@@ -59,8 +59,8 @@ class ManyCounts:
         parts = [f"{finished:,} of {self.total:,} done", self.rate_text()]
         if self.done:
             rest = max(0, self.total - finished)
-            seconds = round(rest * self.seconds / self.done)
-            left = render.format_duration(seconds)
+            seconds_per_instance = self.seconds / self.done
+            left = render.format_duration(round(rest * seconds_per_instance))
             parts.append(f"about {left} left")
         return render.SEPARATOR.join(parts)
 
@@ -74,8 +74,8 @@ class ManyCounts:
             parts.append(f"{skipped:,} were there already")
         if self.solved:
             parts.append(f"mean cost {self.sum_of_costs / self.solved:,.4f}")
-        duration = round(self.seconds, 1)
-        parts.append(render.format_duration(duration))
+        duration = render.format_duration(round(self.seconds, 1))
+        parts.append(duration)
         if self.done:
             parts.append(self.rate_text())
         return render.SEPARATOR.join(parts)
