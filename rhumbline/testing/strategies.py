@@ -22,8 +22,15 @@ class TraceStep(NamedTuple):
     latest: list[float]  # costs of the step
 
 
-MIN_SENTENCE = 4  # words of a refusal
-MANY_ATTEMPTS = 64  # enough for several generations
+@dataclass(frozen=True)
+class StrategyTrials:
+    """What a strategy is tried with."""
+
+    min_refusal_words: int = 4  # of the sentence with which it refuses a problem
+    many_attempts: int = 64  # enough for several generations
+
+
+TRIALS = StrategyTrials()
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,8 @@ def check_strategy(
         trace = searcher.trace(group, attempts)
     except InputError as error:
         sentence = str(error)
-        expect(len(sentence.split()) >= MIN_SENTENCE, f"a refusal is a sentence, not '{sentence}'")
+        is_sentence = len(sentence.split()) >= TRIALS.min_refusal_words
+        expect(is_sentence, f"a refusal is a sentence, not '{sentence}'")
         return sentence
     check_trace(strategy, trace, attempts)
     expect(searcher.trace(group, attempts) == trace, "the same seed gives the same search")
@@ -123,9 +131,9 @@ def check_single_attempt(searcher: Searcher, instances: Sequence[Any]) -> None:
 
 def check_batch_mates(searcher: Searcher, instances: Sequence[Any]) -> None:
     """Check that instances solved together take the steps they take alone."""
-    together = searcher.trace(instances, MANY_ATTEMPTS)
+    together = searcher.trace(instances, TRIALS.many_attempts)
     for row, instance in enumerate(instances):
-        alone = searcher.trace([instance], MANY_ATTEMPTS)
+        alone = searcher.trace([instance], TRIALS.many_attempts)
         for one, whole in zip(alone, together, strict=False):
             if one[:2] != whole[:2]:  # a beam is as wide as its widest instance needs
                 break
