@@ -171,7 +171,8 @@ def draw_validation_set(name: str, selection: SetSelection) -> InstanceSet:
 def draw_uniform(name: str, count: int) -> DrawnInstances:
     """Return instances as the test sets have them, such as tsp150, vrp100 or jssp10x10 names."""
     problem, size = parse_set_name(name)
-    return validation_sets()[problem].uniform(size, count)
+    sets = validation_sets()[problem]
+    return sets.uniform(size, count)
 
 
 def draw_varied(name: str, count: int) -> DrawnInstances:
@@ -197,4 +198,8 @@ def parse_set_name(name: str) -> tuple[str, str]:
 
 def validation_sets() -> dict[str, ValidationSets]:
     """Return how validation instances are drawn, by problem."""
-    return {name: record.validation for name, record in BENCH_PROBLEMS.items() if record.validation}
+    found: dict[str, ValidationSets] = {}
+    for name, record in BENCH_PROBLEMS.items():
+        if record.validation:
+            found[name] = record.validation
+    return found
