@@ -67,7 +67,8 @@ SOLVER_NAMES = ("auto", "none", *SOLVERS)
 
 def load_solver(name: str) -> SolverModule:
     """Return the module of a solver; its package need not be installed."""
-    return cast(SolverModule, import_module(SOLVERS[name].module))
+    module = import_module(SOLVERS[name].module)
+    return cast(SolverModule, module)
 
 
 def solved_problems(name: str) -> list[str]:
@@ -143,4 +144,5 @@ def improve_plans(
     on_plan: Callable[[Any], None],
 ) -> None:
     """Pass each better plan that a solver finds in `seconds` to `on_plan`; the last is its best."""
-    load_solver(name).improve(instance, plans, seconds, seed, on_plan)
+    solver = load_solver(name)
+    solver.improve(instance, plans, seconds, seed, on_plan)
