@@ -19,8 +19,6 @@ from urllib.request import Request, urlopen
 
 from rhumbline.errors import RhumbError
 
-FINAL_STATES = ("done", "interrupted", "failed")
-
 
 @dataclass(frozen=True)
 class ClientTuning:
@@ -102,18 +100,18 @@ class Client:
             job = self.job(job_id)
             if follow:
                 follow(job)
-            if job["state"] in FINAL_STATES:
+            if job["state"] in ("done", "interrupted", "failed"):
                 return job
             time.sleep(pause)
             pause = min(TUNING.max_pause_seconds, TUNING.pause_growth * pause)
 
     def job(self, job_id: str) -> dict[str, Any]:
         """Return a job with its best plan so far."""
-        return self.ask("GET", job_path(job_id))
+        return self.ask("GET", path_of_job(job_id))
 
     def stop(self, job_id: str) -> dict[str, Any]:
         """Stop a job and return it with its best plan."""
-        return self.ask("DELETE", job_path(job_id))
+        return self.ask("DELETE", path_of_job(job_id))
 
     def jobs(self, limit: int = 50) -> list[dict[str, Any]]:
         """Return the latest jobs, newest first, without their plans."""
@@ -122,7 +120,7 @@ class Client:
 
     def plan(self, job_id: str) -> str:
         """Return the best plan of a job as a file: .tour, .sol or .sched."""
-        content = self.fetch("GET", f"{job_path(job_id)}/plan", None, {})
+        content = self.fetch("GET", f"{path_of_job(job_id)}/plan", None, {})
         return content.decode()
 
     def ask(
@@ -166,7 +164,7 @@ class Client:
         return request
 
 
-def job_path(job_id: str) -> str:
+def path_of_job(job_id: str) -> str:
     """Return the path of a job; an id with a slash in it still is one part of the path."""
     quoted = quote(job_id, safe="")
     return f"/v1/jobs/{quoted}"

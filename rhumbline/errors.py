@@ -30,10 +30,10 @@ class EchoLimits:
     # Of lists and tables; deeper or longer ones have dots in their place.
     max_depth: int = 3
     max_entries: int = 8
+    ellipsis: str = "..."  # in the place of what is left out
 
 
 LIMITS = EchoLimits()
-ELLIPSIS = "..."
 
 
 def shorten(value: object, limit: int = LIMITS.max_characters) -> str:
@@ -95,15 +95,15 @@ def cut_end(text: str, limit: int) -> str:
     """Return a text without its end if it is longer than a limit."""
     if len(text) <= limit:
         return text
-    return text[: limit - len(ELLIPSIS)] + ELLIPSIS
+    return text[: limit - len(LIMITS.ellipsis)] + LIMITS.ellipsis
 
 
 def cut_middle(text: str, limit: int) -> str:
     """Return a text without its middle if it is longer than a limit."""
     if len(text) <= limit:
         return text
-    half = (limit - len(ELLIPSIS)) // 2
-    return text[:half] + ELLIPSIS + text[-half:]
+    half = (limit - len(LIMITS.ellipsis)) // 2
+    return text[:half] + LIMITS.ellipsis + text[-half:]
 
 
 def explain_parse_error(error: Exception) -> str:

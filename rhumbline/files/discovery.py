@@ -10,8 +10,6 @@ from rhumbline.files import DATASET_SUFFIX, all_formats, reader_suffixes
 from rhumbline.formats.best_known import BEST_KNOWN_FILES
 from rhumbline.formats.safe_io import error_reason
 
-MAX_NAMED_FILES = 8  # in a note
-
 
 @dataclass
 class Discovery:
@@ -86,11 +84,11 @@ def discover_pattern(pattern: str | Path) -> Discovery:
     return found
 
 
-def skipped_text(skipped: Sequence[Path]) -> str:
+def skipped_text(skipped: Sequence[Path], max_names: int = 8) -> str:
     """Format a note that names the first skipped files."""
     count = len(skipped)
-    names = [file.name for file in skipped[:MAX_NAMED_FILES]]
-    if count > MAX_NAMED_FILES:
+    names = [file.name for file in skipped[:max_names]]
+    if count > max_names:
         names.append("...")
     what = "file that is no instance" if count == 1 else "files that are no instances"
     listed = ", ".join(names)

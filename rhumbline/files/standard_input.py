@@ -58,8 +58,9 @@ def read_standard_input() -> bytes:
 
 def suffix_of_content(content: bytes) -> str:
     """Return a suffix for formats that only a suffix selects, or nothing: the content decides."""
-    length_bytes = 8  # a safetensors file begins with the length of its JSON header
-    if content[length_bytes : length_bytes + 1] == b"{" and b"\0" in content[:length_bytes]:
+    length = content[:8]  # a safetensors file begins with the length of its JSON header
+    header = content[8:9]
+    if header == b"{" and b"\0" in length:
         return DATASET_SUFFIX
-    start = content.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    return ".json" if start in (b"{", b"[") else ""
+    text = content.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return ".json" if text.startswith((b"{", b"[")) else ""

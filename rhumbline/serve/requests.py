@@ -18,8 +18,6 @@ from rhumbline.search.driver import Budget
 from rhumbline.search.strategies import STRATEGIES, build_strategy
 from rhumbline.serve.settings import ServiceSettings
 
-OPTIONS = ("seconds", "attempts", "search", "then", "seed", "top", "latents")
-
 
 @dataclass(frozen=True)
 class RequestLimits:
@@ -90,8 +88,9 @@ def parse_request(body: Any, settings: ServiceSettings) -> JobRequest:
     if not isinstance(body, Mapping):
         expected = 'expected an object such as {"name": "a280.tsp", "text": "...", "seconds": 10}'
         raise InputError(f"the body is no JSON object; {expected}")
+    option_names = ("seconds", "attempts", "search", "then", "seed", "top", "latents")
     fields: dict[str, Any] = {str(name): value for name, value in body.items()}
-    options = {name: fields.pop(name) for name in OPTIONS if name in fields}
+    options = {name: fields.pop(name) for name in option_names if name in fields}
     seconds = number_within(options, "seconds", settings.max_seconds)
     attempts = whole_number_within(options, "attempts", 1, LIMITS.max_attempts)
     if seconds is None:
@@ -143,7 +142,8 @@ def instance_from_text(fields: dict[str, Any]) -> Any:
         raise InputError(f'a job with "text" has no other fields of an instance; it has {given}')
     if not isinstance(text, str) or not isinstance(name, str):
         raise InputError('"name" and "text" are strings')
-    file_name = Path(name.replace("\\", "/")).name[-LIMITS.max_name_characters :]
+    whole_name = Path(name.replace("\\", "/")).name
+    file_name = whole_name[-LIMITS.max_name_characters :]
     suffix = Path(file_name).suffix
     is_safe = suffix[1:].isalnum() and len(suffix) <= LIMITS.max_suffix_characters
     safe_suffix = suffix if is_safe else ""
@@ -153,16 +153,20 @@ def instance_from_text(fields: dict[str, Any]) -> Any:
         try:
             instance = files.read(path)
         except InputError as error:
-            message = str(error).replace(str(path), printable(file_name) or "instance")
+            shown_name = printable(file_name) or "instance"
+            message = str(error).replace(str(path), shown_name)
             raise InputError(message) from None
-    if instance.name == path.stem:  # the file has no name of its own
-        return replace(instance, name=printable(Path(file_name).stem) or "instance")
-    return instance
+    if instance.name != path.stem:
+        return instance
+    # The file has no name of its own.
+    stem = printable(Path(file_name).stem)
+    return replace(instance, name=stem or "instance")
 
 
 def max_batch_length(instance: Any, settings: ServiceSettings) -> int:
     """Return how many instances of this size are solved together at most."""
-    return min(settings.max_batch, max_group_length(instance.size, copies=1))
+    by_memory = max_group_length(instance.size, copies=1)
+    return min(settings.max_batch, by_memory)
 
 
 # --- fields

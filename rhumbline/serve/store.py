@@ -35,11 +35,12 @@ CREATE UNIQUE INDEX IF NOT EXISTS by_key ON jobs (client, idempotency_key);
 CREATE INDEX IF NOT EXISTS by_time ON jobs (client, created);
 CREATE INDEX IF NOT EXISTS by_state ON jobs (state);
 """
-FORMAT = 2  # user_version of the database
 
 
 class JobStore:
     """All jobs of a service. Every method may be called from any thread."""
+
+    format_version = 2  # user_version of the database
 
     def __init__(self, folder: Path):
         path = folder / "jobs.sqlite3"
@@ -51,11 +52,13 @@ class JobStore:
             self.database.execute("PRAGMA journal_mode=WAL")
             self.database.execute("PRAGMA synchronous=NORMAL")
             version = self.database.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, FORMAT):
-                message = f"has format {version}, this version of rhumbline reads {FORMAT}"
+            if version not in (0, self.format_version):
+                message = (
+                    f"has format {version}, this version of rhumbline reads {self.format_version}"
+                )
                 raise InputError(f"{path}: {message}; use another folder (--data)")
             self.database.executescript(SCHEMA)
-            self.database.execute(f"PRAGMA user_version={FORMAT}")
+            self.database.execute(f"PRAGMA user_version={self.format_version}")
         except (OSError, sqlite3.Error) as error:
             raise InputError(f"{path}: cannot be used ({error}); choose another --data") from error
 

@@ -17,7 +17,6 @@ from rhumbline.serve.jobs import Job
 from rhumbline.serve.requests import Refused, make_instance, parse_request
 from rhumbline.serve.settings import ServiceSettings
 
-LONGEST_NAME = 80  # characters of a file name
 PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
 
 
@@ -70,8 +69,9 @@ def picture_file(job: Job, settings: ServiceSettings, kind: str) -> Response:
 
 def attachment(job: Job, suffix: str) -> dict[str, str]:
     """Return the header with the file name of a download; unusual characters become dashes."""
+    max_characters = 80
     name = re.sub("[^A-Za-z0-9]", "-", job.name)
-    name = name[:LONGEST_NAME] or "plan"
+    name = name[:max_characters] or "plan"
     return {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
 
 

@@ -9,11 +9,10 @@ from rhumbline.serve.jobs import JobState
 from rhumbline.serve.requests import LIMITS
 from rhumbline.serve.settings import ServiceSettings
 
-JOB = {"$ref": "#/components/schemas/Job"}
-
 
 def openapi_document(settings: ServiceSettings) -> dict[str, Any]:
     """Return the whole description, with the limits of this server."""
+    job = {"$ref": "#/components/schemas/Job"}
     return {
         "openapi": "3.1.0",
         "info": {"title": "rhumbline", "version": rhumbline.__version__},
@@ -26,8 +25,8 @@ def openapi_document(settings: ServiceSettings) -> dict[str, Any]:
             },
             "/v1/jobs/{id}": {
                 "parameters": [job_parameter()],
-                "get": operation("JobState and best plan so far", {"200": ("Job", JOB)}),
-                "delete": operation("Stop, and return the best plan", {"200": ("Job", JOB)}),
+                "get": operation("JobState and best plan so far", {"200": ("Job", job)}),
+                "delete": operation("Stop, and return the best plan", {"200": ("Job", job)}),
             },
             "/v1/jobs/{id}/events": job_path(
                 "Server-sent events with the job", "text/event-stream"

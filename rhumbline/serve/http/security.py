@@ -13,7 +13,6 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-MIN_TOKEN_LENGTH = 16
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 # Of every answer.
 HEADERS = (
@@ -45,6 +44,7 @@ class Tokens:
 
 def read_tokens(path: Path) -> Tokens:
     """Return the tokens of a file: `TOKEN` or `NAME TOKEN` in each line; # begins a comment."""
+    min_characters = 16  # of a token
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -59,10 +59,8 @@ def read_tokens(path: Path) -> Tokens:
         if len(words) > 2:
             raise InputError.at(path, number, "expected a token, or a name and a token")
         token = words[-1]
-        if len(token) < MIN_TOKEN_LENGTH:
-            least = (
-                f"at least {MIN_TOKEN_LENGTH} characters, for example from: openssl rand -hex 24"
-            )
+        if len(token) < min_characters:
+            least = f"at least {min_characters} characters, for example from: openssl rand -hex 24"
             raise InputError.at(path, number, f"the token is too short; expected {least}")
         client = words[0] if len(words) == 2 else f"token {number}"
         clients.append((token, client))

@@ -107,14 +107,9 @@ class LatentLog:
         if size <= 2:
             return np.eye(size, 2)
         if self.axes is None or self.tried >= self.due:
-            centred = latents - latents.mean(0)
-            _, _, directions = np.linalg.svd(centred, full_matrices=False)
-            axes = directions[:2].T
-            if axes.shape[1] < 2:
-                axes = np.eye(size, 2)
+            axes = principal_axes(latents)
             if self.axes is not None:
-                signs = np.sign((axes * self.axes).sum(0))
-                axes = axes * np.where(signs == 0, 1.0, signs)
+                axes = keep_directions(axes, self.axes)
             self.axes = axes
             self.due = max(TUNING.first_axes, 2 * self.tried)
         return self.axes
@@ -142,6 +137,24 @@ class StoredLatents:
     def view(self) -> dict[str, Any]:
         """Return the picture as it was when the job ended."""
         return self.picture
+
+
+def principal_axes(latents: Float[np.ndarray, "N Z"]) -> Float[np.ndarray, "Z 2"]:
+    """Return the first two principal axes; those of the space if there are too few latents."""
+    centred = latents - latents.mean(0)
+    _, _, directions = np.linalg.svd(centred, full_matrices=False)
+    if len(directions) < 2:
+        return np.eye(latents.shape[1], 2)
+    return directions[:2].T
+
+
+def keep_directions(
+    axes: Float[np.ndarray, "Z 2"], before: Float[np.ndarray, "Z 2"]
+) -> Float[np.ndarray, "Z 2"]:
+    """Return axes that point to the sides to which those before them did."""
+    products = (axes * before).sum(0)
+    signs = np.where(products < 0, -1.0, 1.0)
+    return axes * signs
 
 
 def project_step(step: DistributionStep, axes: Float[np.ndarray, "Z 2"]) -> dict[str, Any]:
