@@ -21,8 +21,6 @@ from rhumbline.toml_config import build_dataclass, read_toml
 
 T = TypeVar("T")
 
-MAX_PATTERN_CHARACTERS = 200  # of a pattern of names
-
 
 @dataclass(frozen=True)
 class SetSpec:
@@ -266,7 +264,8 @@ def refuse_unknown_sets(method: Method, known: Sequence[str], path: Path) -> Non
 
 def fits_any(pattern: str, names: Sequence[str]) -> bool:
     """Return whether a pattern, which must not be very long, fits one of some names."""
-    if len(pattern) > MAX_PATTERN_CHARACTERS:  # `fnmatch` takes quadratic time
+    max_characters = 200  # `fnmatch` takes quadratic time
+    if len(pattern) > max_characters:
         return False
     return any(fnmatch(name, pattern) for name in names)
 

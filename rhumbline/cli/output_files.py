@@ -90,7 +90,8 @@ def plan_stems(stems: Sequence[str], count: int) -> list[tuple[str, ...]]:
     taken = {stem.lower() for stem in stems}  # numbered names of two instances never collide
     names: list[tuple[str, ...]] = []
     for stem in stems:
-        others = [unused_stem(f"{stem}.{rank}", taken) for rank in range(2, count + 1)]
+        ranks = range(2, count + 1)
+        others = [unused_stem(f"{stem}.{rank}", taken) for rank in ranks]
         names.append((stem, *others))
     return names
 

@@ -198,7 +198,10 @@ def summary_line(solutions: Sequence[Solution]) -> str:
     """Format the mean results of several instances."""
     count = len(solutions)
     costs = [solution.cost for solution in solutions]
-    parts = [f"{count:,} instances", f"mean cost {np.mean(costs):,.4f}"]
+    parts = [
+        f"{count:,} instances",
+        f"mean cost {np.mean(costs):,.4f}",
+    ]
     gaps = [solution.gap for solution in solutions if solution.gap is not None]
     if len(gaps) == count:
         parts.append(f"mean gap {np.mean(gaps):.2%}")

@@ -38,7 +38,7 @@ def check_after_search(then: str, attempts: int | None, seconds: float | None) -
         raise typer.BadParameter(message, param_hint="--then")
 
 
-def check_strategy(search: str | None, settings: Sequence[str]) -> None:
+def check_search(search: str | None, settings: Sequence[str]) -> None:
     """Refuse an unknown strategy, and settings that it does not accept.
 
     Without a name one of the default strategies must accept them; which one it is depends on the

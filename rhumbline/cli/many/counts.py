@@ -2,16 +2,17 @@
 
 import time
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from rhumbline.cli import render
 from rhumbline.search.solution import Solution
-
-SECONDS_BETWEEN_LINES = 5.0
 
 
 @dataclass
 class ManyCounts:
     """How far a run is."""
+
+    seconds_between_lines: ClassVar[float] = 5.0
 
     total: int | None  # instances of our shard, if that is known
     solved: int = 0
@@ -19,7 +20,10 @@ class ManyCounts:
     over_limit: int = 0  # plans that exceed a limit of their instance
     sum_of_costs: float = 0.0
     start_time: float = field(default_factory=time.monotonic)
-    next_line: float = field(default_factory=lambda: time.monotonic() + SECONDS_BETWEEN_LINES)
+    next_line: float = 0.0  # when the next line of progress is due; set at the start
+
+    def __post_init__(self) -> None:
+        self.next_line = self.start_time + self.seconds_between_lines
 
     def count(self, solution: Solution) -> None:
         """Count an instance with a plan."""
@@ -41,7 +45,7 @@ class ManyCounts:
         """Return whether it is time for a line of progress; the next one is due later."""
         if time.monotonic() < self.next_line:
             return False
-        self.next_line = time.monotonic() + SECONDS_BETWEEN_LINES
+        self.next_line = time.monotonic() + self.seconds_between_lines
         return True
 
     def rate_text(self) -> str:
