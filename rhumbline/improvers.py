@@ -116,11 +116,10 @@ def require_solver(name: str, problem: str) -> None:
 def check_size(name: str, instance: Any) -> None:
     """Raise if an instance is too large for a solver that needs a table of all distances."""
     if SOLVERS[name].needs_table and not instance.has_table:
+        what = shorten(instance.name)
         limit = f"{name} takes up to {MAX_TABLE_NODES:,} nodes"
         own = DOMAINS[instance.problem].improver
-        raise InputError(
-            f"{shorten(instance.name)}: {limit}, and there are {instance.size:,}; use {own}"
-        )
+        raise InputError(f"{what}: {limit}, and there are {instance.size:,}; use {own}")
 
 
 def prepare_solver(name: str) -> None:

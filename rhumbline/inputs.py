@@ -23,8 +23,6 @@ from rhumbline.problems.decimals import scale_loads
 from rhumbline.problems.mappings import explain_keys
 from rhumbline.problems.metrics import MAX_NUMBER
 
-CVRP_ARRAYS = "vehicle routing is a tuple: depot, customers, demands, capacity"  # in messages
-
 
 @runtime_checkable
 class DataFrame(Protocol):
@@ -149,8 +147,9 @@ def number_array(nested: Sequence[Any]) -> np.ndarray:
     try:
         return np.asarray(nested, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        message = f"nested lists must hold numbers in rows of equal length; {CVRP_ARRAYS}"
-        raise InputError(message) from error
+        message = "nested lists must hold numbers in rows of equal length"
+        advice = "vehicle routing is a tuple: depot, customers, demands, capacity"
+        raise InputError(f"{message}; {advice}") from error
 
 
 # --- files

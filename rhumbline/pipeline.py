@@ -228,18 +228,13 @@ def make_runs(
     began = time.monotonic()
     small = [instance for instance in instances if not exceeds_policies(instance)]
     with SHARED_CORES.share(request.budget.seconds is not None):
-        encoded: list[Any] = []
-        for instance in instances:
-            if not exceeds_policies(instance) or has_searched_regions(instance, request):
-                encoded.append(instance)
+        encoded = [instance for instance in instances if needs_policy(instance, request)]
         policies = load_policies(encoded, request.policy)
     seconds = request.reading_seconds + time.monotonic() - began
     started = [instances[place] for place, plan in enumerate(request.warm_start) if plan]
     for problem, loaded in policies.items():
         rules = rules_of(loaded.policy).name
-        sizes = [len(group.places) for group in groups if group.instances[0].problem == problem]
-        after = request.after.resolve_solver(rules, request.budget, min(sizes, default=1))
-        after.check(rules, request.budget)
+        check_phases(rules, problem, groups, request)
         if any(instance.problem == problem for instance in started):
             plan_tools(rules, "a warm start")
         if strategy is None:
@@ -278,6 +273,18 @@ def has_searched_regions(instance: Any, request: SolveRequest) -> bool:
         return False
     is_timed = request.budget.seconds is not None or request.total_seconds is not None
     return is_timed and DOMAINS[instance.problem].regions is not None
+
+
+def needs_policy(instance: Any, request: SolveRequest) -> bool:
+    """Return whether a policy solves an instance, or regions of its plans."""
+    return not exceeds_policies(instance) or has_searched_regions(instance, request)
+
+
+def check_phases(rules: str, problem: str, groups: Sequence[Group], request: SolveRequest) -> None:
+    """Refuse phases after the search that the instances of a problem cannot have."""
+    lengths = [len(group.places) for group in groups if group.instances[0].problem == problem]
+    after = request.after.resolve_solver(rules, request.budget, min(lengths, default=1))
+    after.check(rules, request.budget)
 
 
 def check_large(group: Group, request: SolveRequest) -> None:
@@ -728,6 +735,13 @@ def split_evenly(places: Sequence[int], max_length: int) -> Iterator[Sequence[in
         yield places[start:end]
 
 
+def largest_by_problem(instances: Sequence[Any]) -> list[Any]:
+    """Return the largest instance of each problem."""
+    by_size = sorted(instances, key=lambda instance: instance.size)
+    largest = {instance.problem: instance for instance in by_size}
+    return list(largest.values())
+
+
 def make_tasks(
     instances: Sequence[Any],
     policies: Mapping[str, AnyPolicy],
@@ -760,8 +774,7 @@ def make_tasks(
 
     groups = group_instances(instances, augment)
     if len(groups) > 1:
-        by_size = sorted(instances, key=lambda instance: instance.size)
-        largest = {instance.problem: instance for instance in by_size}.values()
+        largest = largest_by_problem(instances)
         if augment > 1:
             for instance in largest:
                 rules = DOMAINS[instance.problem].problem

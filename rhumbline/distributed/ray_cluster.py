@@ -97,7 +97,8 @@ class RayBackend:
         able = [node for node in nodes if self.resources.fit(node)]
         if not able:
             needs = self.resources.text()
-            raise InputError(f"no node of the Ray cluster has {needs}; it has {len(nodes)} nodes")
+            found = f"it has {len(nodes)} nodes"
+            raise InputError(f"no node of the Ray cluster has {needs}; {found}")
         ours = rhumbline.__version__
         versions = self.find_versions(able)
         for node, version in zip(able, versions, strict=True):

@@ -15,8 +15,6 @@ from typing import Any, BinaryIO
 from rhumbline.errors import InputError, OutputFailed
 from rhumbline.formats.safe_io import error_reason
 
-LINE_START = b'{"instance": "'  # of every result
-
 
 @dataclass
 class ResultsFile:
@@ -78,10 +76,11 @@ class ResultsFile:
 
     def check_rest(self) -> None:
         """Refuse to remove a last line that does not begin like a result."""
+        line_start = b'{"instance": "'  # of every result
         with self.path.open("rb") as file:
             file.seek(self.end)
-            rest = file.read(len(LINE_START))
-        if not LINE_START.startswith(rest):
+            rest = file.read(len(line_start))
+        if not line_start.startswith(rest):
             message = "does not end with a result; expected a file of `rhumb solve --results`"
             raise InputError(f"{self.path}: {message}")
 

@@ -102,8 +102,7 @@ def check_trace(strategy: Any, trace: list[TraceStep], attempts: int) -> None:
     expect(first.best == first.latest, "the best cost after the first step is that of the step")
     for before, after in pairwise(trace):
         expect(before.attempts <= after.attempts, "attempts never become fewer")
-        pairs = zip(before.best, after.latest, strict=True)
-        cheapest = [min(pair) for pair in pairs]
+        cheapest = list(map(min, before.best, after.latest))
         expect(after.best == cheapest, "the best cost is the cheapest of all steps so far")
 
 
@@ -113,14 +112,15 @@ def check_solutions(
     """Check that solutions are feasible plans at the cost of the trace."""
     solutions = searcher.solutions(instances, attempts)
     expect(len(solutions) == len(instances), "every instance has a solution")
+    last = trace[-1]
     for row, (instance, solution) in enumerate(zip(instances, solutions, strict=True)):
         solution.plan.check(instance)
         cost = solution.plan.cost(instance)
         expect(solution.cost == cost, "the cost of a solution is that of its plan")
-        expect(
-            are_close(cost, trace[-1].best[row]), "the cost of a solution is the best of the trace"
-        )
-        expect(solution.attempts == trace[-1].attempts, "a solution knows the attempts spent on it")
+        is_best = are_close(cost, last.best[row])
+        expect(is_best, "the cost of a solution is the best of the trace")
+        is_complete = solution.attempts == last.attempts
+        expect(is_complete, "a solution knows the attempts spent on it")
 
 
 def check_single_attempt(searcher: Searcher, instances: Sequence[Any]) -> None:
