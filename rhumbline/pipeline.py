@@ -367,7 +367,7 @@ def make_run(
     policy = policies[task.problem.solves]
     after = resolve_after_search(group, task, request)
     run = GroupRun(group.places, task, name, chosen, policy, request.budget, after)
-    return one_attempt(run) if is_trivial(group) else run
+    return limit_to_one_attempt(run) if is_trivial(group) else run
 
 
 def is_trivial(group: Group) -> bool:
@@ -379,7 +379,7 @@ def is_trivial(group: Group) -> bool:
     return True
 
 
-def one_attempt(run: GroupRun) -> GroupRun:
+def limit_to_one_attempt(run: GroupRun) -> GroupRun:
     """Return the same run with one attempt and no phases after it, whatever the budget is."""
     budget = Budget(attempts=1)
     after = replace(run.after, polish=False, then=None)

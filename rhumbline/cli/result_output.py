@@ -50,8 +50,8 @@ class ResultOutput:
     stdout_works: bool = True
 
     @property
-    def is_heard(self) -> bool:
-        """Whether anything still takes the results."""
+    def has_outlet(self) -> bool:
+        """Whether results are still printed, or written to files."""
         return self.stdout_works or self.paths.output is not None
 
     @property
@@ -67,7 +67,7 @@ class ResultOutput:
             return OutputFailed.exit_code
         return 0
 
-    def put_out(self, result: GroupResult) -> None:
+    def deliver(self, result: GroupResult) -> None:
         """Print the results of a group, then write its plans, then draw them."""
         found = result.by_place()
         self.finished += len(found)

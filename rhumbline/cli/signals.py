@@ -53,13 +53,13 @@ class SignalGate:
             set_handlers(self.keep)
 
     def keep(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal by writing it down."""
+        """Record a signal instead of raising; a second one raises."""
         self.received.append(number)
         if len(self.received) > 1:
             raise KeyboardInterrupt
 
     def raise_if_received(self) -> None:
-        """Raise what was kept."""
+        """Raise if a signal has been recorded."""
         if self.received:
             self.received.clear()
             raise KeyboardInterrupt

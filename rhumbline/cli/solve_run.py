@@ -216,11 +216,11 @@ def run_job(job: SolveJob) -> int:
                 if result is None:
                     break
                 with defer_signals():
-                    output.put_out(result)
+                    output.deliver(result)
                 job.listener.overview.end_group(len(result.group.places))
                 if result.interrupted:
                     raise KeyboardInterrupt
-                if not output.is_heard:
+                if not output.has_outlet:
                     break
         except KeyboardInterrupt:
             report_interruption(output.finished, job.count, output.verbosity)

@@ -153,13 +153,13 @@ def instance_from_text(fields: dict[str, Any]) -> Any:
         try:
             instance = files.read(path)
         except InputError as error:
-            shown_name = printable(file_name) or "instance"
+            shown_name = drop_unprintable(file_name) or "instance"
             message = str(error).replace(str(path), shown_name)
             raise InputError(message) from None
     if instance.name != path.stem:
         return instance
     # The file has no name of its own.
-    stem = printable(Path(file_name).stem)
+    stem = drop_unprintable(Path(file_name).stem)
     return replace(instance, name=stem or "instance")
 
 
@@ -213,7 +213,7 @@ def quote_value(value: Any) -> str:
     return repr(value)[: LIMITS.max_quoted_characters]
 
 
-def printable(text: str) -> str:
+def drop_unprintable(text: str) -> str:
     """Return the text without characters that do not print."""
     letters = [letter for letter in text if letter.isprintable()]
     return "".join(letters[: LIMITS.max_name_characters])

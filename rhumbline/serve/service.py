@@ -70,7 +70,7 @@ class Service:
         self.is_closing = False
         self.threads = threads_per_worker(settings.workers)
         self.workers = [
-            WorkerProcess(settings, self.threads, self.hear, self.replace_worker)
+            WorkerProcess(settings, self.threads, self.handle_message, self.replace_worker)
             for _ in range(settings.workers)
         ]
         self.resume()
@@ -280,7 +280,7 @@ class Service:
 
     # --- what workers say
 
-    def hear(self, worker: WorkerProcess, message: Message) -> None:
+    def handle_message(self, worker: WorkerProcess, message: Message) -> None:
         """Handle a message of a worker."""
         with self.lock:
             batch: list[Job] = worker.batch or []

@@ -110,7 +110,7 @@ def comparison_table(results: Sequence[Result]) -> str:
             "time / instance",
         ]
     ]
-    lines += [comparison_row(some, first, known) for some, first in with_first(results)]
+    lines += [comparison_row(some, first, known) for some, first in pair_with_first(results)]
     return markdown_table(lines)
 
 
@@ -135,7 +135,7 @@ def comparison_row(
     ]
 
 
-def with_first(results: Sequence[Result]) -> Iterator[tuple[list[Result], list[Result]]]:
+def pair_with_first(results: Sequence[Result]) -> Iterator[tuple[list[Result], list[Result]]]:
     """Yield the results of each method, and those of the first method with the same budget."""
     firsts: dict[str, list[Result]] = {}
     methods = group_results(results, lambda result: result.method)
@@ -148,7 +148,7 @@ def with_first(results: Sequence[Result]) -> Iterator[tuple[list[Result], list[R
 def difference_notes(results: Sequence[Result]) -> list[str]:
     """Return a sentence for each paired difference: whether it is significant."""
     notes = list[str]()
-    for some, first in with_first(results):
+    for some, first in pair_with_first(results):
         if first is some:
             continue
         difference = paired_difference(costs_by_instance(some), costs_by_instance(first))

@@ -59,7 +59,7 @@ class ManyRun:
         try:
             for result in solve_with_workers(chunks, self.request, self.options.workers):
                 with defer_signals():
-                    self.put_out(result)
+                    self.deliver(result)
                 if self.counts.is_line_due():
                     self.verbosity.note(self.counts.progress_text(self.remaining.skipped))
         except KeyboardInterrupt:
@@ -67,7 +67,7 @@ class ManyRun:
             return ExitCode.INTERRUPTED
         return self.finish()
 
-    def put_out(self, result: ChunkResult) -> None:
+    def deliver(self, result: ChunkResult) -> None:
         """Write or print the results of a chunk."""
         lines: list[tuple[str, dict[str, Any]]] = []
         for place, solution in result.solutions.items():

@@ -20,9 +20,9 @@ class LatentDecoder:
         self.answers: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.lock = threading.Lock()
         self.number = 0  # of the latest request; answers to earlier ones are ignored
-        self.worker = WorkerProcess(settings, 1, self.hear, self.report_death)
+        self.worker = WorkerProcess(settings, 1, self.handle_message, self.report_death)
 
-    def hear(self, worker: WorkerProcess, message: Message) -> None:
+    def handle_message(self, worker: WorkerProcess, message: Message) -> None:
         """Pass an answer of the process to the request that waits for it."""
         if message.kind != "idle":
             self.answers.put(message)
