@@ -84,7 +84,7 @@ def shard_of_job_array(count: int | None, environment: Mapping[str, str]) -> Sha
         return Shard(index + 1, count)
     slurm = f"{VARIABLES.slurm_index} (a Slurm array)"
     kubernetes = f"{VARIABLES.kubernetes_index} (an indexed Kubernetes job)"
-    raise InputError(f"--shard auto finds neither {slurm} and {kubernetes}; give --shard I/N")
+    raise InputError(f"--shard auto finds neither {slurm} nor {kubernetes}; give --shard I/N")
 
 
 def shard_of_slurm(count: int | None, environment: Mapping[str, str]) -> Shard:
