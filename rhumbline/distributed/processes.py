@@ -17,7 +17,7 @@ from rhumbline.distributed.chunk_work import ChunkResult
 from rhumbline.distributed.chunks import Chunk
 from rhumbline.errors import RhumbError
 
-# A fresh interpreter: torch and numba have threads, which a forked process would inherit.
+# A fresh interpreter: torch, numba and servers have threads, which a forked process would inherit.
 PROCESSES = multiprocessing.get_context("spawn")
 
 
