@@ -115,11 +115,13 @@ def require_solver(name: str, problem: str) -> None:
 
 def check_size(name: str, instance: Any) -> None:
     """Raise if an instance is too large for a solver that needs a table of all distances."""
-    if SOLVERS[name].needs_table and not instance.has_table:
-        what = shorten(instance.name)
-        limit = f"{name} takes up to {MAX_TABLE_NODES:,} nodes"
-        own = DOMAINS[instance.problem].improver
-        raise InputError(f"{what}: {limit}, and there are {instance.size:,}; use {own}")
+    if not SOLVERS[name].needs_table or instance.has_table:
+        return
+    what = shorten(instance.name)
+    limit = f"{name} takes up to {MAX_TABLE_NODES:,} nodes"
+    found = f"there are {instance.size:,}"
+    own = DOMAINS[instance.problem].improver
+    raise InputError(f"{what}: {limit}, and {found}; use {own}")
 
 
 def prepare_solver(name: str) -> None:

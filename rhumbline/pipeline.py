@@ -282,8 +282,12 @@ def needs_policy(instance: Any, request: SolveRequest) -> bool:
 
 def check_phases(rules: str, problem: str, groups: Sequence[Group], request: SolveRequest) -> None:
     """Refuse phases after the search that the instances of a problem cannot have."""
-    lengths = [len(group.places) for group in groups if group.instances[0].problem == problem]
-    after = request.after.resolve_solver(rules, request.budget, min(lengths, default=1))
+    lengths: list[int] = []
+    for group in groups:
+        if group.instances[0].problem == problem:
+            lengths.append(len(group.places))
+    shortest = min(lengths, default=1)
+    after = request.after.resolve_solver(rules, request.budget, shortest)
     after.check(rules, request.budget)
 
 
