@@ -62,7 +62,7 @@ def check_whole_numbers(**values: object) -> None:
 
 
 @contextmanager
-def limited_threads(count: int | None) -> Generator[None, None, None]:
+def limit_threads(count: int | None) -> Generator[None, None, None]:
     """Use this many threads of the CPU in a block; None leaves the number as it is."""
     if count is None:
         yield
@@ -177,7 +177,7 @@ def solve(
         reading_seconds=time.monotonic() - began,
     )
     solutions: dict[int, Solution] = {}
-    with limited_threads(threads):
+    with limit_threads(threads):
         for result in solve_groups(instances, request, CallbackListener(watch, improved)):
             solutions |= result.by_place()
     found = [solutions[place] for place in sorted(solutions)]

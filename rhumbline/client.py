@@ -10,6 +10,7 @@ import http.client
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -18,11 +19,22 @@ from urllib.request import Request, urlopen
 
 from rhumbline.errors import RhumbError
 
-FINAL_STATES = ("done", "interrupted", "failed")
-MAX_RETRIES = 5  # of a request that the server could not take or answer
-FIRST_PAUSE = 0.2  # seconds before a repetition; each further one waits twice as long
-LONGEST_PAUSE = 2.0  # seconds between two questions about a job
-LONGEST_WAIT = 60.0  # seconds that a service may ask a client to wait
+
+@dataclass(frozen=True)
+class ClientTuning:
+    """How often a client asks, and how long it waits in between."""
+
+    max_retries: int = 5  # of a request that the server could not take or answer
+    first_retry_seconds: float = (
+        0.2  # before the first repetition; each further one waits twice as long
+    )
+    first_pause_seconds: float = 0.05  # between two questions about a job
+    max_pause_seconds: float = 2.0
+    pause_growth: float = 1.3  # of each pause over the one before
+    max_wait_seconds: float = 60.0  # that a service may ask a client to wait
+
+
+TUNING = ClientTuning()
 
 
 class ServiceError(RhumbError):
@@ -83,39 +95,40 @@ class Client:
         self, job_id: str, follow: Callable[[dict[str, Any]], None] | None = None
     ) -> dict[str, Any]:
         """Return a job when it has ended."""
-        pause = 0.05
+        pause = TUNING.first_pause_seconds
         while True:
             job = self.job(job_id)
             if follow:
                 follow(job)
-            if job["state"] in FINAL_STATES:
+            if job["state"] in ("done", "interrupted", "failed"):
                 return job
             time.sleep(pause)
-            pause = min(LONGEST_PAUSE, 1.3 * pause)
+            pause = min(TUNING.max_pause_seconds, TUNING.pause_growth * pause)
 
     def job(self, job_id: str) -> dict[str, Any]:
         """Return a job with its best plan so far."""
-        return self.ask("GET", f"/v1/jobs/{quote(job_id, safe='')}")
+        return self.ask("GET", path_of_job(job_id))
 
     def stop(self, job_id: str) -> dict[str, Any]:
         """Stop a job and return it with its best plan."""
-        return self.ask("DELETE", f"/v1/jobs/{quote(job_id, safe='')}")
+        return self.ask("DELETE", path_of_job(job_id))
 
     def jobs(self, limit: int = 50) -> list[dict[str, Any]]:
         """Return the latest jobs, newest first, without their plans."""
-        return self.ask("GET", f"/v1/jobs?limit={limit}")["jobs"]
+        answer = self.ask("GET", f"/v1/jobs?limit={limit}")
+        return answer["jobs"]
 
     def plan(self, job_id: str) -> str:
         """Return the best plan of a job as a file: .tour, .sol or .sched."""
-        path = f"/v1/jobs/{quote(job_id, safe='')}/plan"
-        content = self.fetch("GET", path, None, {})
+        content = self.fetch("GET", f"{path_of_job(job_id)}/plan", None, {})
         return content.decode()
 
     def ask(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Any:
         """Return the JSON that the service answers."""
-        return json.loads(self.fetch(method, path, body, headers or {}))
+        answer = self.fetch(method, path, body, headers or {})
+        return json.loads(answer)
 
     def fetch(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> bytes:
         """Return what the service answers; a full queue and a lost connection are tried again.
@@ -123,19 +136,19 @@ class Client:
         A job is sent again only if it has an idempotency key, or if it was not accepted.
         """
         may_repeat = method != "POST" or "Idempotency-Key" in headers
-        for trial in range(MAX_RETRIES + 1):
+        for trial in range(TUNING.max_retries + 1):
             request = self.request(method, path, body, headers)
-            pause = FIRST_PAUSE * 2**trial
+            pause = TUNING.first_retry_seconds * 2**trial
             try:
                 with urlopen(request, timeout=self.timeout) as answer:
                     return answer.read()
             except HTTPError as error:
-                if error.code != 429 or trial == MAX_RETRIES:
+                if error.code != 429 or trial == TUNING.max_retries:
                     raise ServiceError(error.code, refusal(error)) from None
                 pause = retry_seconds(error, pause)
             except (URLError, OSError, http.client.HTTPException) as error:
-                if trial == MAX_RETRIES or not may_repeat:
-                    reason = getattr(error, "reason", error)
+                if trial == TUNING.max_retries or not may_repeat:
+                    reason = error.reason if isinstance(error, URLError) else error
                     raise ServiceError(0, f"{self.url}: cannot be reached ({reason})") from None
             time.sleep(pause)
         raise AssertionError("the last trial returns or raises")
@@ -151,16 +164,19 @@ class Client:
         return request
 
 
-def quote_id(job_id: str) -> str:
-    """Return an id as a part of a path; it is one part, whatever it holds."""
-    return quote(job_id, safe="")
+def path_of_job(job_id: str) -> str:
+    """Return the path of a job; an id with a slash in it still is one part of the path."""
+    quoted = quote(job_id, safe="")
+    return f"/v1/jobs/{quoted}"
 
 
 def retry_seconds(error: HTTPError, default: float) -> float:
     """Return how long the service asks to wait; anything but whole seconds is ignored."""
     text = error.headers.get("Retry-After", "")
-    is_number = text.isascii() and text.isdigit()
-    return min(float(text), LONGEST_WAIT) if is_number else default
+    is_whole_number = text.isascii() and text.isdigit()
+    if not is_whole_number:
+        return default
+    return min(float(text), TUNING.max_wait_seconds)
 
 
 def refusal(error: HTTPError) -> str:

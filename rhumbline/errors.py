@@ -30,10 +30,10 @@ class EchoLimits:
     # Of lists and tables; deeper or longer ones have dots in their place.
     max_depth: int = 3
     max_entries: int = 8
+    ellipsis: str = "..."  # in the place of what is left out
 
 
 LIMITS = EchoLimits()
-ELLIPSIS = "..."
 
 
 def shorten(value: object, limit: int = LIMITS.max_characters) -> str:
@@ -43,21 +43,19 @@ def shorten(value: object, limit: int = LIMITS.max_characters) -> str:
     they may hold millions of entries, or be nested too deep for `repr`.
     """
     text = value if isinstance(value, str) else describe_value(value)
-    if len(text) > limit:
-        text = text[: limit - len(ELLIPSIS)] + ELLIPSIS
-    return escape_controls(text)
+    return escape_controls(cut_end(text, limit))
 
 
 def quote(text: str) -> str:
     """Return the beginning of a text in quotes."""
-    if len(text) > LIMITS.max_characters:
-        text = text[: LIMITS.max_characters - len(ELLIPSIS)] + ELLIPSIS
-    return repr(text)
+    return repr(cut_end(text, LIMITS.max_characters))
 
 
 def shorten_repr(value: object) -> str:
     """Return a value as Python writes it, texts in quotes, and as short as `shorten` makes it."""
-    return quote(value) if isinstance(value, str) else shorten(value)
+    if isinstance(value, str):
+        return quote(value)
+    return shorten(value)
 
 
 def describe_value(value: object) -> str:
@@ -82,7 +80,10 @@ def escape_controls(text: str) -> str:
     """Return a text in which characters that steer a terminal are written as escapes."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    letters: list[str] = []
+    for letter in text:
+        letters.append(letter if letter.isprintable() else ascii(letter)[1:-1])
+    return "".join(letters)
 
 
 def shorten_path(path: object) -> str:
@@ -90,12 +91,19 @@ def shorten_path(path: object) -> str:
     return cut_middle(str(path), LIMITS.max_path_characters)
 
 
+def cut_end(text: str, limit: int) -> str:
+    """Return a text without its end if it is longer than a limit."""
+    if len(text) <= limit:
+        return text
+    return text[: limit - len(LIMITS.ellipsis)] + LIMITS.ellipsis
+
+
 def cut_middle(text: str, limit: int) -> str:
     """Return a text without its middle if it is longer than a limit."""
     if len(text) <= limit:
         return text
-    half = (limit - len(ELLIPSIS)) // 2
-    return text[:half] + ELLIPSIS + text[-half:]
+    half = (limit - len(LIMITS.ellipsis)) // 2
+    return text[:half] + LIMITS.ellipsis + text[-half:]
 
 
 def explain_parse_error(error: Exception) -> str:
@@ -120,7 +128,8 @@ class RhumbError(Exception):
     def __init__(self, message: object = "") -> None:
         one_line = " ".join(str(message).splitlines())
         readable = escape_controls(one_line)
-        super().__init__(cut_middle(readable, LIMITS.max_message_characters))
+        shortened = cut_middle(readable, LIMITS.max_message_characters)
+        super().__init__(shortened)
 
 
 class InputError(RhumbError):

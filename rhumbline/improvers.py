@@ -67,7 +67,8 @@ SOLVER_NAMES = ("auto", "none", *SOLVERS)
 
 def load_solver(name: str) -> SolverModule:
     """Return the module of a solver; its package need not be installed."""
-    return cast(SolverModule, import_module(SOLVERS[name].module))
+    module = import_module(SOLVERS[name].module)
+    return cast(SolverModule, module)
 
 
 def solved_problems(name: str) -> list[str]:
@@ -114,12 +115,13 @@ def require_solver(name: str, problem: str) -> None:
 
 def check_size(name: str, instance: Any) -> None:
     """Raise if an instance is too large for a solver that needs a table of all distances."""
-    if SOLVERS[name].needs_table and not instance.has_table:
-        limit = f"{name} takes up to {METRIC_LIMITS.max_table_nodes:,} nodes"
-        own = DOMAINS[instance.problem].improver
-        raise InputError(
-            f"{shorten(instance.name)}: {limit}, and there are {instance.size:,}; use {own}"
-        )
+    if not SOLVERS[name].needs_table or instance.has_table:
+        return
+    what = shorten(instance.name)
+    limit = f"{name} takes up to {METRIC_LIMITS.max_table_nodes:,} nodes"
+    found = f"there are {instance.size:,}"
+    own = DOMAINS[instance.problem].improver
+    raise InputError(f"{what}: {limit}, and {found}; use {own}")
 
 
 def prepare_solver(name: str) -> None:
@@ -143,4 +145,5 @@ def improve_plans(
     on_plan: Callable[[Any], None],
 ) -> None:
     """Pass each better plan that a solver finds in `seconds` to `on_plan`; the last is its best."""
-    load_solver(name).improve(instance, plans, seconds, seed, on_plan)
+    solver = load_solver(name)
+    solver.improve(instance, plans, seconds, seed, on_plan)

@@ -23,8 +23,6 @@ from rhumbline.problems.decimals import scale_loads
 from rhumbline.problems.mappings import explain_keys
 from rhumbline.problems.metrics import METRIC_LIMITS
 
-CVRP_ARRAYS = "vehicle routing is a tuple: depot, customers, demands, capacity"  # in messages
-
 
 @runtime_checkable
 class DataFrame(Protocol):
@@ -140,7 +138,8 @@ def convert_by_domains(source: Any) -> list[Any] | None:
 
 def refuse_mapping(facts: Mapping[str, Any]) -> NoReturn:
     """Raise for a mapping that is an instance of no problem."""
-    raise InputError(f"a mapping is no instance: {explain_keys(facts, ALL_FORMS)}")
+    reason = explain_keys(facts, ALL_FORMS)
+    raise InputError(f"a mapping is no instance: {reason}")
 
 
 def number_array(nested: Sequence[Any]) -> np.ndarray:
@@ -148,8 +147,9 @@ def number_array(nested: Sequence[Any]) -> np.ndarray:
     try:
         return np.asarray(nested, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        message = f"nested lists must hold numbers in rows of equal length; {CVRP_ARRAYS}"
-        raise InputError(message) from error
+        message = "nested lists must hold numbers in rows of equal length"
+        advice = "vehicle routing is a tuple: depot, customers, demands, capacity"
+        raise InputError(f"{message}; {advice}") from error
 
 
 # --- files
@@ -166,7 +166,8 @@ def instances_of_path(place: str | Path, capacity: int | float | None) -> list[A
 
 def instances_of_file(file: Path, capacity: int | float | None) -> list[Any]:
     """Return the instances of a file; a table may need the capacity to become an instance."""
-    if capacity is not None and file.suffix.lower() in ("", ".csv") and is_csv(file):
+    may_be_table = file.suffix.lower() in ("", ".csv")
+    if capacity is not None and may_be_table and is_csv(file):
         return [read_csv(file, capacity)]
     return read_many(file)
 
@@ -216,7 +217,7 @@ def is_table(source: Any) -> bool:
 def has_positions(row: Mapping[str, Any]) -> bool:
     """Return whether a mapping has x or y among its keys, as the row of a table."""
     names = {column_name(key) for key in row}
-    return "x" in names or "y" in names
+    return not names.isdisjoint(("x", "y"))
 
 
 def column_name(key: object) -> str:
@@ -226,8 +227,13 @@ def column_name(key: object) -> str:
 
 def table_of(source: Any, capacity: int | float | None) -> Table:
     """Return the table of a DataFrame or of a list of mappings."""
-    given: Mapping[Any, Any] = columns_of_rows(source) if isinstance(source, list) else source
-    keys: Sequence[Any] = list(given if isinstance(source, list) else source.columns)
+    given: Any = source
+    keys: Sequence[Any]
+    if isinstance(source, list):
+        given = columns_of_rows(source)
+        keys = list(given)
+    else:
+        keys = list(source.columns)
     columns: dict[str, list[Any]] = {}
     for key in keys:
         name = column_name(key)

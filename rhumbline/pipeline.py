@@ -63,15 +63,25 @@ from rhumbline.search.without_policy.improve_constructions import (
 )
 
 DEVICE_NAMES = ("auto", "cpu", "cuda")
-DEFAULT_SECONDS = 30.0
-DEFAULT_BUDGET = Budget(attempts=1600, seconds=DEFAULT_SECONDS)
 
-# Numbers in the largest tables of a group (distances, actions of a generation). This keeps the
-# memory of a group within about a gigabyte.
-MAX_GROUP_ELEMENTS = 1 << 26
 
-# Of a group that begins after the total time is over; it still gets a plan.
-MIN_GROUP_SECONDS = 1e-3
+@dataclass(frozen=True)
+class PipelineTuning:
+    """The budget of users who name none, and the limits of a group."""
+
+    default_attempts: int = 1_600
+    default_seconds: float = 30.0
+    # Of the default seconds: a user who names no time need not wait for all of it.
+    default_solver_share: float = 0.5
+    # In the largest tables of a group (distances, actions of a generation). This keeps the memory
+    # of a group within about a gigabyte.
+    max_group_numbers: int = 1 << 26
+    # Of a group that begins after the total time is over; it still gets a plan.
+    min_group_seconds: float = 1e-3
+
+
+TUNING = PipelineTuning()
+DEFAULT_BUDGET = Budget(TUNING.default_attempts, TUNING.default_seconds)
 
 AnyPolicy = Policy[Any, Any, Any]
 
@@ -218,17 +228,13 @@ def make_runs(
     began = time.monotonic()
     small = [instance for instance in instances if not exceeds_policies(instance)]
     with SHARED_CORES.share(request.budget.seconds is not None):
-        encoded = [
-            i for i in instances if not exceeds_policies(i) or has_searched_regions(i, request)
-        ]
+        encoded = [instance for instance in instances if needs_policy(instance, request)]
         policies = load_policies(encoded, request.policy)
     seconds = request.reading_seconds + time.monotonic() - began
     started = [instances[place] for place, plan in enumerate(request.warm_start) if plan]
     for problem, loaded in policies.items():
         rules = rules_of(loaded.policy).name
-        sizes = [len(group.places) for group in groups if group.instances[0].problem == problem]
-        after = request.after.resolve_solver(rules, request.budget, min(sizes, default=1))
-        after.check(rules, request.budget)
+        check_phases(rules, problem, groups, request)
         if any(instance.problem == problem for instance in started):
             plan_tools(rules, "a warm start")
         if strategy is None:
@@ -267,6 +273,22 @@ def has_searched_regions(instance: Any, request: SolveRequest) -> bool:
         return False
     is_timed = request.budget.seconds is not None or request.total_seconds is not None
     return is_timed and DOMAINS[instance.problem].regions is not None
+
+
+def needs_policy(instance: Any, request: SolveRequest) -> bool:
+    """Return whether a policy solves an instance, or regions of its plans."""
+    return not exceeds_policies(instance) or has_searched_regions(instance, request)
+
+
+def check_phases(rules: str, problem: str, groups: Sequence[Group], request: SolveRequest) -> None:
+    """Refuse phases after the search that the instances of a problem cannot have."""
+    lengths: list[int] = []
+    for group in groups:
+        if group.instances[0].problem == problem:
+            lengths.append(len(group.places))
+    shortest = min(lengths, default=1)
+    after = request.after.resolve_solver(rules, request.budget, shortest)
+    after.check(rules, request.budget)
 
 
 def check_large(group: Group, request: SolveRequest) -> None:
@@ -349,7 +371,7 @@ def make_run(
     policy = policies[task.problem.solves]
     after = resolve_after_search(group, task, request)
     run = GroupRun(group.places, task, name, chosen, policy, request.budget, after)
-    return one_attempt(run) if is_trivial(group) else run
+    return limit_to_one_attempt(run) if is_trivial(group) else run
 
 
 def is_trivial(group: Group) -> bool:
@@ -361,7 +383,7 @@ def is_trivial(group: Group) -> bool:
     return True
 
 
-def one_attempt(run: GroupRun) -> GroupRun:
+def limit_to_one_attempt(run: GroupRun) -> GroupRun:
     """Return the same run with one attempt and no phases after it, whatever the budget is."""
     budget = Budget(attempts=1)
     after = replace(run.after, polish=False, then=None)
@@ -374,8 +396,9 @@ def resolve_after_search(group: Group, task: Task | HostTask, request: SolveRequ
         return resolve_without_policy(group, request)
     after = request.after.with_shares(task.domain, group.instances, task.device.type == "cuda")
     after = after.resolve_solver(task.problem.name, request.budget, task.count)
-    if request.budget is DEFAULT_BUDGET:  # a user who names no time need not wait for all of it
-        after = replace(after, max_solver_seconds=0.5 * DEFAULT_SECONDS)
+    if request.budget is DEFAULT_BUDGET:
+        seconds = TUNING.default_solver_share * TUNING.default_seconds
+        after = replace(after, max_solver_seconds=seconds)
     return after
 
 
@@ -405,7 +428,7 @@ class TimeShares:
         self.groups -= 1
         if self.seconds is None:
             return budget
-        share = max(MIN_GROUP_SECONDS, self.seconds_left / groups)
+        share = max(TUNING.min_group_seconds, self.seconds_left / groups)
         if budget.seconds is not None:
             share = min(share, budget.seconds)
         return replace(budget, seconds=share)
@@ -527,7 +550,9 @@ def warm_up_gpu(strategy: Strategy[Any], task: Task, budget: Budget) -> None:
 
 def warm_starts_of(group: Group, request: SolveRequest) -> list[Plan | None]:
     """Return the plans that the instances of a group start from; none if there are none at all."""
-    plans = [request.warm_start[place] for place in group.places] if request.warm_start else []
+    if not request.warm_start:
+        return []
+    plans = [request.warm_start[place] for place in group.places]
     return plans if any(plans) else []
 
 
@@ -640,7 +665,8 @@ def load_policy_with_facts(name: str | None, problem: str) -> LoadedPolicy:
     """Load the same policy together with its name and its training facts."""
     path = find_checkpoint(name, problem)
     policy, facts = load_with_facts(path)
-    if rules_of(policy).solves != problem:
+    rules = rules_of(policy)
+    if rules.solves != problem:
         trained = f"checkpoint {path.name} was trained for '{facts.problem}'"
         raise CheckpointError(f"{trained}; these are '{problem}' instances")
     return LoadedPolicy(policy, name or path.stem, facts)
@@ -690,7 +716,8 @@ def group_instances(instances: Sequence[Any], copies: int = 1) -> list[Group]:
     groups: list[Group] = []
     for places in places_by_shape.values():
         size = max(instances[place].size for place in places)
-        for piece in split_evenly(places, max_group_length(size, copies)):
+        max_length = max_group_length(size, copies)
+        for piece in split_evenly(places, max_length):
             members = tuple(instances[place] for place in piece)
             groups.append(Group(tuple(piece), members))
     return groups
@@ -698,8 +725,9 @@ def group_instances(instances: Sequence[Any], copies: int = 1) -> list[Group]:
 
 def max_group_length(size: int, copies: int) -> int:
     """Return how many instances of a size, each in several symmetric copies, memory allows."""
-    elements = 16 * min(size, 200) * size
-    return max(1, MAX_GROUP_ELEMENTS // (elements * max(1, copies)))
+    numbers = 16 * min(size, 200) * size
+    length = TUNING.max_group_numbers // (numbers * max(1, copies))
+    return max(1, length)
 
 
 def split_evenly(places: Sequence[int], max_length: int) -> Iterator[Sequence[int]]:
@@ -709,6 +737,13 @@ def split_evenly(places: Sequence[int], max_length: int) -> Iterator[Sequence[in
     bounds = [total * piece // count for piece in range(count + 1)]
     for start, end in pairwise(bounds):
         yield places[start:end]
+
+
+def largest_by_problem(instances: Sequence[Any]) -> list[Any]:
+    """Return the largest instance of each problem."""
+    by_size = sorted(instances, key=lambda instance: instance.size)
+    largest = {instance.problem: instance for instance in by_size}
+    return list(largest.values())
 
 
 def make_tasks(
@@ -743,8 +778,7 @@ def make_tasks(
 
     groups = group_instances(instances, augment)
     if len(groups) > 1:
-        by_size = sorted(instances, key=lambda instance: instance.size)
-        largest = {instance.problem: instance for instance in by_size}.values()
+        largest = largest_by_problem(instances)
         if augment > 1:
             for instance in largest:
                 rules = DOMAINS[instance.problem].problem

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +30,11 @@ RNG = np.random.default_rng(0)
 XY = RNG.random((3, 6, 2))
 MATRIX = np.abs(RNG.integers(1, 50, (5, 5)))
 MATRIX = (MATRIX + MATRIX.T) * (1 - np.eye(5, dtype=int))
+
+
+def limit_group_numbers(monkeypatch, numbers: int) -> None:
+    tuning = replace(pipeline.TUNING, max_group_numbers=numbers)
+    monkeypatch.setattr(pipeline, "TUNING", tuning)
 
 
 def write_file(path: Path, xy: np.ndarray) -> Path:
@@ -109,11 +114,11 @@ def test_groups_have_one_shape(monkeypatch) -> None:
     mixed = [exact[0], small[0], rounded[0], exact[1], exact[2]]
     assert [g.places for g in group_instances(mixed)] == [(0, 3, 4), (1,), (2,)]
     assert group_instances(mixed)[0].instances == tuple(exact)
-    monkeypatch.setattr(pipeline, "MAX_GROUP_ELEMENTS", 2 * 16 * 6 * 6)
+    limit_group_numbers(monkeypatch, 2 * 16 * 6 * 6)
     assert [g.places for g in group_instances(mixed)] == [(0,), (3, 4), (1,), (2,)]
     many = [len(g.places) for g in group_instances(exact * 7)]  # 21 of them, two at a time
     assert (sum(many), len(many), set(many)) == (21, 11, {1, 2})
-    monkeypatch.setattr(pipeline, "MAX_GROUP_ELEMENTS", 10 * 16 * 6 * 6)
+    limit_group_numbers(monkeypatch, 10 * 16 * 6 * 6)
     assert [len(g.places) for g in group_instances(exact * 7)] == [7, 7, 7]  # and not 10, 10 and 1
 
 

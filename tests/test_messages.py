@@ -3,7 +3,7 @@
 import pytest
 
 from rhumbline.errors import (
-    ELLIPSIS,
+    LIMITS,
     Infeasible,
     InputError,
     escape_controls,
@@ -19,7 +19,7 @@ from rhumbline.errors import (
     [
         ("short", "short"),
         ("x" * 60, "x" * 60),
-        ("x" * 61, "x" * 57 + ELLIPSIS),
+        ("x" * 61, "x" * 57 + LIMITS.ellipsis),
         (17, "17"),
         (2.5, "2.5"),
         (None, "None"),

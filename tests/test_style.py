@@ -40,7 +40,6 @@ MANY_OPTIONS = {
 
 # Names that several modules of host code define, and why.
 SHARED_NAMES = {
-    "check_strategy": "the check for tests of packages, and what a search does before any work",
     "improve": "the interface of improvers, which are modules that `improvers` loads by name",
     "prepare": "the same interface, and the public `rhumbline.prepare`",
 }

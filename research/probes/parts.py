@@ -18,7 +18,7 @@ import argparse
 import numpy as np
 import torch
 
-from rhumbline.bench.compare.sets import draw_uniform
+from rhumbline.bench.compare.sets import draw_uniform_set
 from rhumbline.decoding import complete, rollout
 from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
 from rhumbline.errors import RhumbError
@@ -33,7 +33,7 @@ SAMPLES, SEED = 16, 5
 def solved(policy: object, size: int, count: int, attempts: int, device: torch.device) -> Task:
     """A task whose incumbents are good plans."""
     short = {"tsp": "tsp", "cvrp": "vrp"}[policy.problem]
-    instances = draw_uniform(f"{short}{size}", count).instances
+    instances = draw_uniform_set(f"{short}{size}", count).instances
     ((_, task),) = make_tasks(
         instances, {policy.problem: policy}, seed=0, device=device, engine="auto"
     )

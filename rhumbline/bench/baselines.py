@@ -37,7 +37,7 @@ from rhumbline.registry import suggest_known
 
 SolverActions = list[int]
 # LKH multiplies distances by 100 in 32 bits, and aborts the process above this limit.
-LARGEST_SCALED_DISTANCE = 1_000_000
+MAX_SCALED_DISTANCE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,8 @@ def nearest_route(instance: Any, unserved: set[int]) -> list[int]:
         candidates = [customer for customer in candidates if instance.demands[customer] <= free]
         if not candidates:
             return route
-        distances = instance.distances[route[-1]]
+        last = route[-1]
+        distances = instance.distances[last]
         nearest = min(candidates, key=lambda customer: distances[customer])
         route.append(nearest)
         candidates.remove(nearest)
@@ -202,8 +203,9 @@ def two_opt(
         after_next = np.roll(to_next, -1, axis=0)
         edges = np.diagonal(to_next)
         gain = edges[:, None] + edges[None] - between - after_next
-        best = np.where(is_above_diagonal, gain, 0.0).argmax()
-        i, j = divmod(int(best), size)
+        usable_gain = np.where(is_above_diagonal, gain, 0.0)
+        best = int(usable_gain.argmax())
+        i, j = divmod(best, size)
         if gain[i, j] <= 1e-9 or i == j:
             break
         first = i + 1
@@ -226,7 +228,7 @@ def lkh(task: SolverTask) -> SolverActions:
 
     if task.instance.size <= 3:
         return list(range(task.instance.size))
-    distances = integer_distances(task.instance, LARGEST_SCALED_DISTANCE)
+    distances = integer_distances(task.instance, MAX_SCALED_DISTANCE)
     matrix = elkai.DistanceMatrix(distances.tolist())
     closed_tour = matrix.solve_tsp(runs=task.setting("runs", 10))
     return [int(city) for city in closed_tour[:-1]]
@@ -299,7 +301,7 @@ def ortools_routes(task: SolverTask, demands: Sequence[int] | None) -> list[list
     vehicles = 1 if demands is None else vehicles_to_offer(instance)
     manager = pywrapcp.RoutingIndexManager(instance.size, vehicles, 0)
     model = pywrapcp.RoutingModel(manager)
-    distances = integer_distances(instance, LARGEST_SCALED_DISTANCE)
+    distances = integer_distances(instance, MAX_SCALED_DISTANCE)
     transit = model.RegisterTransitMatrix(distances.tolist())
     model.SetArcCostEvaluatorOfAllVehicles(transit)
     if demands is not None:
@@ -332,7 +334,8 @@ def cpsat_jobs(task: SolverTask) -> SolverActions:
     instance = task.instance
     seconds = task.require_seconds()
     model, starts = cpsat.build_model(instance)
-    solver = cpsat.make_solver(seconds, task.seed, task.setting("workers", 1))
+    workers = task.setting("workers", 1)
+    solver = cpsat.make_solver(seconds, task.seed, workers)
     if not cpsat.run_solver(solver, model):
         raise Infeasible(f"{instance.name}: CP-SAT found no schedule in {seconds:g} s")
     schedule = cpsat.solver_schedule(solver, starts)
@@ -376,7 +379,7 @@ def concorde(task: SolverTask) -> SolverActions:
     """
     if task.instance.size < 5:
         return nearest_tour(task)
-    distances = integer_distances(task.instance, LARGEST_SCALED_DISTANCE)
+    distances = integer_distances(task.instance, MAX_SCALED_DISTANCE)
     command = ["concorde", "-x", "-s", str(task.seed), "-o", "tour.sol", "problem.tsp"]
     with tempfile.TemporaryDirectory() as folder:
         problem_file = Path(folder, "problem.tsp")

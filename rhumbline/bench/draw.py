@@ -153,7 +153,9 @@ def draw_varied_tsp(size: str, count: int) -> DrawnInstances:
 
 def tsp_instances(xy: Float[np.ndarray, "count N 2"]) -> DrawnInstances:
     """Return TSP instances of these coordinates."""
-    instances = [make_tsp(nodes, f"{number}") for number, nodes in enumerate(xy)]
+    instances = list[Any]()
+    for number, nodes in enumerate(xy):
+        instances.append(make_tsp(nodes, f"{number}"))
     return DrawnInstances(instances, [xy])
 
 
@@ -215,7 +217,7 @@ def make_cvrp_instance(
 
 def draw_uniform_jssp(size: str, count: int) -> DrawnInstances:
     """Return job shops in which each job visits each machine once."""
-    jobs, machines = (int(number) for number in size.split("x"))
+    jobs, machines = map(int, size.split("x"))
     rng = np.random.RandomState(VALIDATION.seed)
     shape = (count, jobs, machines)
     durations = rng.randint(1, JSSP.max_random_duration + 1, size=shape)

@@ -82,8 +82,14 @@ def load_set(
     references = InstanceReferences([None] * len(used), "", "")
     if referenced:
         references = load_references(spec, folder, used, len(instances))
-    set_digest = sha256(f"{digest} {len(used)} {references.digest}".encode()).hexdigest()[:16]
-    return InstanceSet(spec, tuple(used), tuple(references.costs), references.referee, set_digest)
+    facts = f"{digest} {len(used)} {references.digest}"
+    return InstanceSet(
+        spec=spec,
+        instances=tuple(used),
+        references=tuple(references.costs),
+        referee=references.referee,
+        digest=sha256(facts.encode()).hexdigest()[:16],
+    )
 
 
 def draw_instances(spec: SetSpec) -> InstancesAndDigest:
@@ -181,7 +187,8 @@ def load_references(
     """
     if not spec.reference:
         known = [instance.best_known for instance in used]
-        return InstanceReferences(known, "best known" if any(known) else "", repr(known))
+        referee = "best known" if any(known) else ""
+        return InstanceReferences(known, referee, repr(known))
     path = reference_path(spec, folder)
     stored = read_references(path)
     if not len(used) <= len(stored.cost) <= drawn:
@@ -191,7 +198,8 @@ def load_references(
         )
     stored = stored.first(len(used))
     costs = stored.cost
-    missing = np.flatnonzero(~(np.isfinite(costs) & (costs > 0)))
+    is_known = np.isfinite(costs) & (costs > 0)
+    missing = np.flatnonzero(~is_known)
     if len(missing):
         raise InputError(
             f"{path}: has no cost for {len(missing)} of the first {len(used)} instances "
@@ -204,4 +212,5 @@ def load_references(
 
 def reference_path(spec: SetSpec, folder: Path) -> Path:
     """Return the path of a set's reference file, without `..`."""
-    return Path(os.path.normpath(folder / spec.reference))
+    path = folder / spec.reference
+    return Path(os.path.normpath(path))

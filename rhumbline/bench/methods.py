@@ -137,7 +137,8 @@ def make_runner(method: Method, problem: str, options: BenchOptions) -> MethodRu
     baseline.check(method.name, method.settings, method.seconds, method.attempts)
     baseline.require()
     title = baseline.versioned_title + settings_text(method.settings)
-    return BaselineRunner(method, title, f"{provenance.processor_name()}, 1 thread")
+    processor = provenance.processor_name()
+    return BaselineRunner(method, title, f"{processor}, 1 thread")
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
@@ -189,8 +190,9 @@ def warm_up_baseline(solver: str, problem: str) -> None:
     if not baseline.package or make_tiny is None:
         return
     seconds = TUNING.warm_up_seconds if baseline.needs_seconds else None
+    task = SolverTask(make_tiny(), seconds, 0, {})
     with suppress(Infeasible):
-        baseline.solve(SolverTask(make_tiny(), seconds, 0, {}))
+        baseline.solve(task)
 
 
 def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "SearchRunner":
@@ -205,14 +207,15 @@ def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "
     if device.type == "cpu":
         default_together = TUNING.instances_together_cpu
     loaded = load_policy_with_facts(weights or None, problem)
+    # Not "auto", which would leave the solver out where it cannot help.
+    solver = resolve_solver(method.then, problem) or None
     request = SolveRequest(
         strategy=build_dataclass(strategy_type, method.settings, f"method '{method.name}'"),
         policy=loaded.policy,
         device=device.type,
         engine=options.engine,
         augment=method.augment,
-        # Not "auto", which would leave the solver out where it cannot help.
-        after=AfterSearch(polish=method.polish, then=resolve_solver(method.then, problem) or None),
+        after=AfterSearch(polish=method.polish, then=solver),
         warm_up=False,  # the runner does that itself, once for each size
     )
     return SearchRunner(
@@ -264,8 +267,9 @@ class SearchRunner:
 
         Also raise if a phase after the search cannot run; its kernels are compiled.
         """
+        rules = rules_of(self.policy)
         try:
-            self.request.after.check(rules_of(self.policy).name, self.method.budget(1))
+            self.request.after.check(rules.name, self.method.budget(1))
             for _, task in self.make_tasks([instance], 0):
                 check_strategy_needs(self.strategy, task)
         except InputError as error:
@@ -408,11 +412,9 @@ def instance_traces(steps: Sequence[Progress]) -> list[InstanceTrace]:
     points: list[list[tuple[float, ...]]] = []
     for step in kept:
         seconds = round(step.seconds, 4)
-        best = step.best.tolist()
-        latest = step.latest.tolist()
-        instances = range(len(best))
+        costs = zip(step.best.tolist(), step.latest.tolist(), strict=True)
         points.append(
-            [(step.attempts, seconds, round(best[i], 6), round(latest[i], 6)) for i in instances]
+            [(step.attempts, seconds, round(best, 6), round(latest, 6)) for best, latest in costs]
         )
     return list(zip(*points, strict=True))
 

@@ -72,11 +72,11 @@ class ParallelRun:
                     return
                 for outcome in backend.wait():
                     running -= 1
-                    yield self.put_out(outcome.chunk, outcome.result)
+                    yield self.deliver(outcome.chunk, outcome.result)
         finally:
             backend.close()
 
-    def put_out(self, chunk: Chunk, result: ChunkResult | Lost) -> RunProgress:
+    def deliver(self, chunk: Chunk, result: ChunkResult | Lost) -> RunProgress:
         """Write the results of a job."""
         (order,) = chunk.instances
         if isinstance(result, Lost):

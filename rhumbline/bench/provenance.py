@@ -30,9 +30,11 @@ def current_commit() -> str:
     commit = run_git("rev-parse", "--short=12", "HEAD")
     is_checkout = root is not None and Path(root) / PACKAGE.name == PACKAGE
     if not is_checkout or commit is None:
-        return f"version {__version__}, sources {source_digest(PACKAGE)}"
+        digest = source_digest(PACKAGE)
+        return f"version {__version__}, sources {digest}"
     if run_git("status", "--porcelain", "--", str(PACKAGE)):
-        return f"{commit}, changed sources {source_digest(PACKAGE)}"
+        digest = source_digest(PACKAGE)
+        return f"{commit}, changed sources {digest}"
     return commit
 
 
@@ -98,7 +100,8 @@ LabelKey = tuple[str, ...]  # a name, then a value of each field
 
 def label_key(item: Any, name: str, fields: Sequence[str]) -> LabelKey:
     """Return a name with these fields of a result or of a table row."""
-    return (name, *(field_text(item, field) for field in fields))
+    values = [field_text(item, field) for field in fields]
+    return (name, *values)
 
 
 def describe_differences(keys: Iterable[LabelKey], fields: Sequence[str]) -> dict[LabelKey, str]:

@@ -310,14 +310,16 @@ def size_text(results: Sequence[Result]) -> str:
     """Return how large the instances of a set are, in the words of their problem."""
     first = results[0]
     sizes = sorted({result.size for result in results})
-    return find_bench_problem(first.problem).size_text(first.set, sizes)
+    record = find_bench_problem(first.problem)
+    return record.size_text(first.set, sizes)
 
 
 def provenance_notes(results: Sequence[Result]) -> list[str]:
     """Return sentences that say where the numbers come from."""
     notes = origin_notes(results)
     for solver, methods in methods_by_solver(results).items():
-        notes.append(f"{'; '.join(methods)}: {solver}.")
+        names = "; ".join(methods)
+        notes.append(f"{names}: {solver}.")
     hardware = distinct_hardware(results)
     if len(hardware) == 1:
         notes.append(f"Hardware: {hardware[0]}.")
@@ -326,7 +328,8 @@ def provenance_notes(results: Sequence[Result]) -> list[str]:
 
 def distinct_hardware(results: Sequence[Result]) -> list[str]:
     """Return the hardware of results, in order of first appearance."""
-    return list(dict.fromkeys(result.hardware for result in results))
+    names = dict.fromkeys(result.hardware for result in results)
+    return list(names)
 
 
 def origin_notes(results: Sequence[Result]) -> list[str]:
@@ -398,14 +401,16 @@ def markdown_report(results: Sequence[Result]) -> str:
         lines = table_cells(set_rows, hardware=several_machines)
         parts.append(f"### {heading}")
         parts.append(f"{describe_set(set_results)}.")
-        parts.append(markdown_table(mark_best(lines, set_rows)))
+        marked = mark_best(lines, set_rows)
+        parts.append(markdown_table(marked))
         if len({result.size for result in set_results}) > 1:
             parts.append(markdown_table(instance_table(set_results)))
     parts.append(
         "Gaps are means over instances; times are wall-clock times, "
         "shared out where instances are solved together."
     )
-    parts.append("\n".join(f"- {note}" for note in provenance_notes(results)))
+    notes = [f"- {note}" for note in provenance_notes(results)]
+    parts.append("\n".join(notes))
     return "\n\n".join(parts) + "\n"
 
 
@@ -529,7 +534,8 @@ def latex_report(results: Sequence[Result]) -> str:
     several_machines = len(distinct_hardware(results)) > 1
     titles, *body = table_cells(rows, hardware=several_machines)
     width = len(titles)
-    alignment = "".join("l" if title in STYLE.text_columns else "r" for title in titles)
+    sides = ["l" if title in STYLE.text_columns else "r" for title in titles]
+    alignment = "".join(sides)
     headings = set_headings(results)
     lines = [f"\\begin{{tabular}}{{{alignment}}}"]
     lines.append("\\hline")

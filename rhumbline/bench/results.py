@@ -156,7 +156,8 @@ def field_text(item: Any, name: str) -> str:
     value = getattr(item, name)
     if isinstance(value, str):
         return value
-    return ", ".join(f"{library} {version}" for library, version in sorted(value.items()))
+    texts = [f"{library} {version}" for library, version in sorted(value.items())]
+    return ", ".join(texts)
 
 
 def drop_missing(results: Sequence[Result]) -> list[Result]:
@@ -188,7 +189,9 @@ def keep_common_instances(groups: Mapping[str, Sequence[Result]]) -> dict[str, l
     Returns an empty dictionary if they have no instance in common.
     """
     instances = [set(group_by_instance(results)) for results in groups.values()]
-    common = set[InstanceKey].intersection(*instances) if instances else set[InstanceKey]()
+    if not instances:
+        return {}
+    common = set[InstanceKey].intersection(*instances)
     if not common:
         return {}
     restricted: dict[str, list[Result]] = {}
@@ -256,7 +259,8 @@ class SeenResults:
 
     def refuse_other_instances(self, line: FileLine, result: Result) -> None:
         """Raise if an earlier set of the same name had other instances or references."""
-        first_line, set_hash = self.set_hashes.setdefault(result.set_key, (line, result.set_hash))
+        found = (line, result.set_hash)
+        first_line, set_hash = self.set_hashes.setdefault(result.set_key, found)
         if set_hash != result.set_hash:
             raise line.error(
                 f"set '{shorten(result.set)}' of suite '{shorten(result.suite)}' has other "
@@ -368,7 +372,9 @@ def is_text(value: Any) -> bool:
 
 def is_trace(value: Any) -> bool:
     """Return whether a value is a list of steps with four numbers each."""
-    return isinstance(value, list) and all(map(is_trace_step, value))
+    if not isinstance(value, list):
+        return False
+    return all(map(is_trace_step, value))
 
 
 def is_trace_step(value: Any) -> bool:
@@ -380,7 +386,9 @@ def is_trace_step(value: Any) -> bool:
 
 def is_table_of_texts(value: Any) -> bool:
     """Return whether a value is a table whose values are texts."""
-    return isinstance(value, dict) and all(map(is_text, value.values()))
+    if not isinstance(value, dict):
+        return False
+    return all(map(is_text, value.values()))
 
 
 FieldCheck = tuple[Callable[[Any], bool], str]  # a test, and what it expects in words

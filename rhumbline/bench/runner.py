@@ -172,7 +172,8 @@ def prepare_pairs(suite: Suite, options: BenchOptions) -> list[MethodOnSet]:
                 paths = plan_files(method, suite.folder, options.folders)
                 runner.start_from(instance_set.instances, paths)
             pairs.append(MethodOnSet(method, instance_set, runner))
-            runner.check(min(instance_set.instances, key=lambda instance: instance.size))
+            smallest = min(instance_set.instances, key=lambda instance: instance.size)
+            runner.check(smallest)
     if not pairs:
         raise InputError(
             f"suite '{suite.name}': no method that was asked for solves a set that was asked for"
@@ -208,7 +209,8 @@ def origin_of(suite: Suite, options: BenchOptions) -> Origin:
 
 def wanted_indices(pair: MethodOnSet, limit: int | None) -> range:
     """Return the indices of the instances to solve: all, or the first `limit`."""
-    return range(len(pair.instance_set.instances))[:limit]
+    count = len(pair.instance_set.instances)
+    return range(count)[:limit]
 
 
 def count_results(pairs: Sequence[MethodOnSet], seeds: Sequence[int], limit: int | None) -> int:
@@ -237,7 +239,8 @@ def pending_jobs(
                 if (pair.method.name, set_name, instances[index].name, seed) not in done
             ]
             for first in range(0, len(pending), size):
-                yield BenchJob(pair, seed, tuple(pending[first : first + size]))
+                indices = pending[first : first + size]
+                yield BenchJob(pair, seed, tuple(indices))
 
 
 def measure_job(job: BenchJob, origin: Origin, report: ReportShare) -> Iterator[list[Result]]:

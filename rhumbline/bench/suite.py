@@ -21,8 +21,6 @@ from rhumbline.toml_config import build_dataclass, read_toml
 
 T = TypeVar("T")
 
-MAX_PATTERN = 200  # characters of a pattern of names
-
 
 @dataclass(frozen=True)
 class SetSpec:
@@ -148,14 +146,15 @@ class Method:
 
     def applies_to(self, set_name: str) -> bool:
         """Return whether the method is meant for a set."""
-        return any(fnmatch(set_name, pattern) for pattern in self.sets.split())
+        return matches_any(set_name, self.sets.split())
 
     @property
     def budget_text(self) -> str:
         """The budget in words, or the settings of a solver that has no budget."""
         limits: list[str] = []
         if self.attempts:
-            limits.append(f"{self.attempts:,} attempt{'s' if self.attempts > 1 else ''}")
+            noun = "attempts" if self.attempts > 1 else "attempt"
+            limits.append(f"{self.attempts:,} {noun}")
         if self.seconds:
             limits.append(f"{self.seconds:g} s")
         if limits:
@@ -184,9 +183,10 @@ class Suite:
         names += [method.name for method in self.methods]
         for pattern in only:
             if not any(fnmatch(name, pattern) for name in names):
+                hint = suggest_known(pattern, names)
                 raise InputError(
                     f"--only {shorten(pattern)}: no such set or method in suite "
-                    f"'{shorten(self.name)}'{suggest_known(pattern, names)}"
+                    f"'{shorten(self.name)}'{hint}"
                 )
         sets = tuple(spec for spec in self.sets if matches_any(spec.name, only))
         methods = tuple(method for method in self.methods if matches_any(method.name, only))
@@ -249,7 +249,8 @@ def refuse_unknown_sets(method: Method, known: Sequence[str], path: Path) -> Non
     Otherwise its rows or its published gaps would be missing without a word.
     """
     where = f"{path}: method '{shorten(method.name)}'"
-    for pattern in method.sets.split() or [""]:
+    patterns = method.sets.split() or [""]
+    for pattern in patterns:
         if not fits_any(pattern, known):
             found = f"sets has '{shorten(pattern)}', which fits no set"
             listed = suggest_known(pattern, known)
@@ -263,7 +264,8 @@ def refuse_unknown_sets(method: Method, known: Sequence[str], path: Path) -> Non
 
 def fits_any(pattern: str, names: Sequence[str]) -> bool:
     """Return whether a pattern, which must not be very long, fits one of some names."""
-    if len(pattern) > MAX_PATTERN:  # `fnmatch` takes quadratic time
+    max_characters = 200  # `fnmatch` takes quadratic time
+    if len(pattern) > max_characters:
         return False
     return any(fnmatch(name, pattern) for name in names)
 
@@ -294,8 +296,8 @@ def is_list_of_tables(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:
 
 def parse_seeds(seeds: Any, path: Path) -> tuple[int, ...]:
     """Return the seeds if they are different whole numbers."""
-    valid = isinstance(seeds, list) and all(is_seed(seed) for seed in seeds)
-    if not valid or not seeds or len(set(seeds)) < len(seeds):
+    is_valid = isinstance(seeds, list) and all(map(is_seed, seeds))
+    if not is_valid or not seeds or len(set(seeds)) < len(seeds):
         raise InputError(
             f"{path}: seeds is {shorten_repr(seeds)}; "
             "expected a list of different whole numbers such as [0, 1, 2]"
@@ -305,4 +307,6 @@ def parse_seeds(seeds: Any, path: Path) -> tuple[int, ...]:
 
 def is_seed(value: Any) -> bool:
     """Return whether a value is a whole number of at least 0."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return value >= 0

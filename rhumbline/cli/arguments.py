@@ -21,7 +21,8 @@ class SuggestingParser(argparse.ArgumentParser):
         if unknown:
             word, _, _ = unknown[0].partition("=")
             known = self._option_string_actions
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(word, known)}")
+            hint = did_you_mean(word, known)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return options
 
     def add_choice(self, name: str, choices: Sequence[str], words: str | None = None) -> None:
@@ -40,7 +41,8 @@ def choice_parser(choices: Sequence[str]) -> Callable[[str], str]:
 
     def parse_choice(name: str) -> str:
         if name not in choices:
-            message = f"'{shorten(name)}' is not known{suggest_known(name, choices)}"
+            hint = suggest_known(name, choices)
+            message = f"'{shorten(name)}' is not known{hint}"
             raise argparse.ArgumentTypeError(message)
         return name
 

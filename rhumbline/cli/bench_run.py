@@ -96,9 +96,11 @@ def progress_text(
     parts = [f"{progress.done:,} of {progress.total:,}"]
     if progress.current:
         current = progress.current
-        parts += [part for part in (current.set, current.method, current.spent) if part]
+        known = (current.set, current.method, current.spent)
+        parts += filter(None, known)
     elif latest:
-        parts += [latest[0].set, latest[0].method, results_text(latest)]
+        first = latest[0]
+        parts += [first.set, first.method, results_text(latest)]
     if seconds_left is not None and progress.done < progress.total:
         parts.append(f"about {duration_text(seconds_left)} left")
     return "   ".join(parts)
@@ -107,7 +109,9 @@ def progress_text(
 def results_text(results: Sequence[Result]) -> str:
     """Format the mean cost and gap of some results, or why there are none."""
     costs = costs_of(results)
-    text = f"cost {np.mean(costs):,.4f}" if costs else f"missing: {results[0].missing}"
+    text = f"missing: {results[0].missing}"
+    if costs:
+        text = f"cost {np.mean(costs):,.4f}"
     gaps = [result.gap for result in results if result.gap is not None]
     if gaps:
         percent = 100 * float(np.mean(gaps))

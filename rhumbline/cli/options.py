@@ -27,7 +27,8 @@ def one_of(choices: type[StrEnum], words: str, *names: str) -> Any:
 
     Typer's own message for an enumeration suggests nothing.
     """
-    metavar = f"<{'|'.join(choices)}>"
+    names_of_choices = "|".join(choices)
+    metavar = f"<{names_of_choices}>"
     parser = partial(parse_choice, choices)
     return typer.Option(*names, help=words, metavar=metavar, parser=parser)
 
@@ -35,7 +36,8 @@ def one_of(choices: type[StrEnum], words: str, *names: str) -> Any:
 def parse_choice(choices: type[Choice], name: str) -> Choice:
     """Return the choice of a name that a user typed."""
     if name not in list(choices):
-        raise typer.BadParameter(f"'{shorten(name)}' is not known{suggest_known(name, choices)}")
+        hint = suggest_known(name, choices)
+        raise typer.BadParameter(f"'{shorten(name)}' is not known{hint}")
     return choices(name)
 
 

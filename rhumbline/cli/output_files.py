@@ -31,7 +31,8 @@ class OutputPaths:
         if self.output is None:
             return []
         suffix = self.suffixes[index]
-        return [self.output / f"{stem}{suffix}" for stem in self.stems[index][:count]]
+        stems = self.stems[index][:count]
+        return [self.output / f"{stem}{suffix}" for stem in stems]
 
     def picture(self, index: int) -> Path | None:
         """Return the file for the picture of an instance, or None without --plot."""
@@ -56,7 +57,8 @@ def prepare_folder(folder: Path) -> Path:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".rhumb-"):
             return folder
     except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        known_reason = error.strerror if isinstance(error, OSError) else None
+        reason = known_reason or str(error)
         message = f"{folder}: nothing can be written there: {reason}; choose another folder"
         raise InputError(message) from error
 
@@ -64,8 +66,8 @@ def prepare_folder(folder: Path) -> Path:
 def check_replaceable(paths: Iterable[Path]) -> None:
     """Refuse output files whose names belong to folders or read-only files."""
     for path in paths:
-        replaceable = path.is_file() and os.access(path, os.W_OK)
-        if path.exists() and not replaceable:
+        is_replaceable = path.is_file() and os.access(path, os.W_OK)
+        if path.exists() and not is_replaceable:
             raise InputError(f"{path}: cannot be replaced; it is a folder or read-only")
 
 
@@ -88,7 +90,8 @@ def plan_stems(stems: Sequence[str], count: int) -> list[tuple[str, ...]]:
     taken = {stem.lower() for stem in stems}  # numbered names of two instances never collide
     names: list[tuple[str, ...]] = []
     for stem in stems:
-        others = [unused_stem(f"{stem}.{rank}", taken) for rank in range(2, count + 1)]
+        ranks = range(2, count + 1)
+        others = [unused_stem(f"{stem}.{rank}", taken) for rank in ranks]
         names.append((stem, *others))
     return names
 

@@ -9,15 +9,21 @@ import signal
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from enum import IntEnum
 from types import FrameType
 from typing import NoReturn, TextIO
 
 from rhumbline.errors import OutputFailed, RhumbError
 
-INTERRUPTED = 130  # exit code
-READER_LEFT = 141  # exit code of a closed pipe, as a shell reports a program that SIGPIPE ended
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 REPORTED_ERRORS = (RhumbError, KeyboardInterrupt, BrokenPipeError)
+
+
+class ExitCode(IntEnum):
+    """The exit codes besides those of errors, which `rhumbline.errors` has."""
+
+    INTERRUPTED = 130
+    READER_LEFT = 141  # a closed pipe, as a shell reports a program that SIGPIPE ended
 
 
 def print_note(line: str) -> None:
@@ -69,9 +75,9 @@ def report_error(error: BaseException, prefix: str = "") -> int:
         return error.exit_code
     if isinstance(error, KeyboardInterrupt):
         print_note(f"{prefix}interrupted")
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     discard_stdout()  # `rhumb ... | head`: the reader has closed the pipe
-    return READER_LEFT
+    return ExitCode.READER_LEFT
 
 
 # --- standard streams

@@ -55,7 +55,8 @@ class Overview:
         """Format what is to be done and how long it takes at most."""
         instances = format_count(self.instances, "instance", "instances")
         groups = format_count(self.groups, "group", "groups")
-        return f"{instances} in {groups}: {self.limit_text()}"
+        limit = self.limit_text()
+        return f"{instances} in {groups}: {limit}"
 
     def limit_text(self) -> str:
         """Format the limit of the whole call."""
@@ -101,9 +102,11 @@ class Overview:
         left = self.seconds_left()
         expected = self.expected_seconds_left()
         if left is not None:
-            parts.append(f"at most {format_duration(math.ceil(left))} left")
+            duration = format_duration(math.ceil(left))
+            parts.append(f"at most {duration} left")
         elif expected is not None:
-            parts.append(f"about {format_duration(math.ceil(expected))} left")
+            duration = format_duration(math.ceil(expected))
+            parts.append(f"about {duration} left")
         return SEPARATOR.join(parts)
 
 
@@ -117,7 +120,8 @@ class Clock(ProgressColumn):
 
     def render(self, task: BarTask) -> Text:
         """Return the time now."""
-        return Text(f"{task.elapsed or 0.0:6.1f} s")
+        seconds = task.elapsed or 0.0
+        return Text(f"{seconds:6.1f} s")
 
 
 @contextmanager

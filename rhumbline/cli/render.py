@@ -29,7 +29,9 @@ def format_cost(cost: float, whole: bool) -> str:
 
 def format_cost_change(before: float, after: float, whole: bool) -> str:
     """Format the cost before and after a phase."""
-    return f"{format_cost(before, whole)} -> {format_cost(after, whole)}"
+    cost_before = format_cost(before, whole)
+    cost_after = format_cost(after, whole)
+    return f"{cost_before} -> {cost_after}"
 
 
 def format_count(count: int, one: str, many: str) -> str:
@@ -56,7 +58,8 @@ def gap_parts(solution: Priced) -> list[str]:
         return []
     known = solution.instance.best_known
     whole = solution.instance.has_integer_costs and known == int(known)
-    return [f"gap {solution.gap:.2%} to {format_cost(known, whole)} (best known)"]
+    cost = format_cost(known, whole)
+    return [f"gap {solution.gap:.2%} to {cost} (best known)"]
 
 
 def phase_parts(name: str | None, change: CostChange | None, whole: bool) -> list[str]:
@@ -103,13 +106,15 @@ def result_line(
         f"OVER THE LIMIT: {excess}" if excess else "verified",
     ]
     if written:
-        parts.append(f"-> {', '.join(map(str, written))}")
+        paths = ", ".join(map(str, written))
+        parts.append(f"-> {paths}")
     return SEPARATOR.join(parts)
 
 
 def result_json(solution: Solution, problem: str, facts: dict[str, Any]) -> str:
     """Format the result of one instance as JSON; `facts` say how it was found."""
-    return json.dumps(result_facts(solution, problem) | facts)
+    all_facts = result_facts(solution, problem) | facts
+    return json.dumps(all_facts)
 
 
 def result_facts(solution: Solution, problem: str) -> dict[str, Any]:
@@ -149,8 +154,9 @@ def excess_over_limit(plan: Plan, instance: Any) -> str | None:
 def plan_facts(problem: str, plan: Any, instance: Any) -> dict[str, Any]:
     """Return what the domain says of a plan besides its numbers, for JSON."""
     domain = DOMAINS.get(problem)
-    describe = domain.files.plan_facts if domain else None
-    return describe(plan, instance) if describe else {}
+    if domain is None or domain.files.plan_facts is None:
+        return {}
+    return domain.files.plan_facts(plan, instance)
 
 
 def after_search_facts(solution: Solution, after_search: AfterSearch) -> dict[str, Any]:
@@ -191,12 +197,14 @@ def phase_facts(change: CostChange | None, **facts: Any) -> dict[str, Any] | Non
 def summary_line(solutions: Sequence[Solution]) -> str:
     """Format the mean results of several instances."""
     count = len(solutions)
-    cost = np.mean([solution.cost for solution in solutions])
-    parts = [f"{count:,} instances", f"mean cost {cost:,.4f}"]
+    costs = [solution.cost for solution in solutions]
+    parts = [
+        f"{count:,} instances",
+        f"mean cost {np.mean(costs):,.4f}",
+    ]
     gaps = [solution.gap for solution in solutions if solution.gap is not None]
     if len(gaps) == count:
-        gap = np.mean(gaps)
-        parts.append(f"mean gap {gap:.2%}")
+        parts.append(f"mean gap {np.mean(gaps):.2%}")
     seconds = solutions[0].seconds
     parts.append(f"{seconds:.1f} s")
     return SEPARATOR.join(parts)
@@ -246,7 +254,9 @@ def instances_text(task: Task | HostTask) -> str:
     count = len(task.instances)
     first = task.instances[0]
     problem = task.problem
-    names = f"{count:,} instances, " if count > 1 else f"{first.name}  "
+    names = f"{first.name}  "
+    if count > 1:
+        names = f"{count:,} instances, "
     size = problem.item_count(first)
     items = format_count(size, *problem.nouns)
     details = {instance.details for instance in task.instances}
@@ -259,10 +269,11 @@ def fleet_parts(task: Task | HostTask) -> list[str]:
     limits: set[int | None] = set()
     for instance in task.instances:
         limits.add(instance.vehicles if isinstance(instance, CVRPInstance) else None)
-    if len(limits) > 1:
-        return []
     limit = limits.pop()
-    return [f"at most {format_count(limit, 'vehicle', 'vehicles')}"] if limit else []
+    if limits or not limit:
+        return []
+    vehicles = format_count(limit, "vehicle", "vehicles")
+    return [f"at most {vehicles}"]
 
 
 def strategy_text(name: str, strategy: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TextIO, cast
 
 from rhumbline.cli import render
 from rhumbline.cli.output_files import OutputPaths
-from rhumbline.cli.process import READER_LEFT, discard_stdout, print_note, print_result
+from rhumbline.cli.process import ExitCode, discard_stdout, print_note, print_result
 from rhumbline.errors import Infeasible, InputError, OutputFailed, RhumbError
 from rhumbline.files import write_plan
 from rhumbline.formats.safe_io import error_reason
@@ -50,22 +50,24 @@ class ResultOutput:
     stdout_works: bool = True
 
     @property
-    def is_heard(self) -> bool:
-        """Whether anything still takes the results."""
+    def has_outlet(self) -> bool:
+        """Whether results are still printed, or written to files."""
         return self.stdout_works or self.paths.output is not None
 
     @property
     def exit_code(self) -> int:
         """The exit code for what failed, the gravest first; 0 if nothing did."""
         if self.reader_has_left:
-            return READER_LEFT
+            return ExitCode.READER_LEFT
         if self.has_exceeded:
             return Infeasible.exit_code
         if self.bad_files:
             return InputError.exit_code
-        return OutputFailed.exit_code if self.has_failed else 0
+        if self.has_failed:
+            return OutputFailed.exit_code
+        return 0
 
-    def put_out(self, result: GroupResult) -> None:
+    def deliver(self, result: GroupResult) -> None:
         """Print the results of a group, then write its plans, then draw them."""
         found = result.by_place()
         self.finished += len(found)
@@ -85,7 +87,8 @@ class ResultOutput:
         run = result.run
         after_search = run.after if run else AfterSearch()
         solutions = list(found.values())
-        width = max((len(solution.instance.name) for solution in solutions), default=0)
+        names = [solution.instance.name for solution in solutions]
+        width = max(map(len, names), default=0)
         for index, solution in found.items():
             if self.verbosity.as_json:
                 facts = run_facts(run, self.request)
@@ -119,8 +122,9 @@ class ResultOutput:
         found = [solution, *solution.others]
         files = self.paths.plans(index, len(found))  # none without --output
         for file, one in zip(files, found, strict=False):
-            cost = render.format_cost(one.cost, instance.has_integer_costs).replace(",", "")
-            comment = f"cost {cost}, found by rhumbline"
+            cost = render.format_cost(one.cost, instance.has_integer_costs)
+            plain_cost = cost.replace(",", "")
+            comment = f"cost {plain_cost}, found by rhumbline"
             excess = render.excess_over_limit(one.plan, instance)
             if excess:
                 comment += f", over the limit: {excess}"

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType, TracebackType
 from typing import Any
 
-from rhumbline.cli.process import INTERRUPTED, SIGNALS, flush_stdout, raise_interrupt
+from rhumbline.cli.process import SIGNALS, ExitCode, flush_stdout, raise_interrupt
 from rhumbline.kernels.numba.rollout import precompile
 
 Handler = Callable[[int, FrameType | None], Any]
@@ -18,8 +18,8 @@ class SignalGate:
     """Decides whether a signal raises at once, or is kept until it can be answered with plans.
 
     The gate is open at first, while files are read: there is nothing to lose. `close` keeps
-    signals. `opened` lets them raise where the solve loop is called, which catches them; it asks
-    `raise_if_received` for one that came before. A second signal always raises.
+    signals. `raise_at_once` lets them raise where the solve loop is called, which catches them; the
+    loop asks `raise_if_received` for one that came before. A second signal always raises.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class SignalGate:
         set_handlers(self.keep)
 
     @contextmanager
-    def opened(self) -> Generator[None, None, None]:
+    def raise_at_once(self) -> Generator[None, None, None]:
         """Let signals raise during a block."""
         set_handlers(raise_interrupt)
         try:
@@ -53,13 +53,13 @@ class SignalGate:
             set_handlers(self.keep)
 
     def keep(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal by writing it down."""
+        """Record a signal instead of raising; a second one raises."""
         self.received.append(number)
         if len(self.received) > 1:
             raise KeyboardInterrupt
 
     def raise_if_received(self) -> None:
-        """Raise what was kept."""
+        """Raise if a signal has been recorded."""
         if self.received:
             self.received.clear()
             raise KeyboardInterrupt
@@ -95,7 +95,8 @@ def leave_at_once(*codes: int) -> Generator[None, None, None]:
 def end_quickly(words: Sequence[str]) -> AbstractContextManager[None]:
     """Return a context in which an orderly end of Python is left out where it does harm."""
     if words[:1] == ["solve"]:
-        return leave_at_once(INTERRUPTED)
-    if words[:1] == ["train"] and os.environ.get("WORLD_SIZE", "1") != "1":
-        return leave_at_once(0, INTERRUPTED)
+        return leave_at_once(ExitCode.INTERRUPTED)
+    has_several_processes = os.environ.get("WORLD_SIZE", "1") != "1"
+    if words[:1] == ["train"] and has_several_processes:
+        return leave_at_once(0, ExitCode.INTERRUPTED)
     return nullcontext()

@@ -28,21 +28,24 @@ class FileOptions:
 def check_after_search(then: str, attempts: int | None, seconds: float | None) -> None:
     """Refuse what is wrong whatever is installed and whatever the files hold."""
     if then not in SOLVER_NAMES:
-        message = f"'{shorten(then)}' is not known{suggest_known(then, SOLVER_NAMES)}"
+        hint = suggest_known(then, SOLVER_NAMES)
+        message = f"'{shorten(then)}' is not known{hint}"
         raise typer.BadParameter(message, param_hint="--then")
-    if then not in ("auto", "none") and attempts is not None and seconds is None:
+    names_solver = then not in ("auto", "none")
+    has_attempts_only = attempts is not None and seconds is None
+    if names_solver and has_attempts_only:
         message = "it takes the second half of the --seconds, so give them"
         raise typer.BadParameter(message, param_hint="--then")
 
 
-def check_strategy(search: str | None, settings: Sequence[str]) -> None:
+def check_search(search: str | None, settings: Sequence[str]) -> None:
     """Refuse an unknown strategy, and settings that it does not accept.
 
     Without a name one of the default strategies must accept them; which one it is depends on the
     files.
     """
     if search is None:
-        with wrong_usage():
+        with report_wrong_usage():
             first_strategy_accepting(settings, all_defaults())
         return
     hint = "--search"
@@ -55,7 +58,7 @@ def check_strategy(search: str | None, settings: Sequence[str]) -> None:
 
 
 @contextmanager
-def wrong_usage() -> Generator[None, None, None]:
+def report_wrong_usage() -> Generator[None, None, None]:
     """Turn settings that the default strategy does not accept into wrong usage of `--set`."""
     try:
         yield

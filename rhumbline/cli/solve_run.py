@@ -15,7 +15,7 @@ from rhumbline.cli.output_files import (
     prepare_folder,
     unique_stems,
 )
-from rhumbline.cli.process import INTERRUPTED, defer_signals, print_note
+from rhumbline.cli.process import ExitCode, defer_signals, print_note
 from rhumbline.cli.progress import Overview, ProgressUpdater, is_terminal, show_progress
 from rhumbline.cli.result_output import ResultOutput, Trace, Verbosity, open_trace
 from rhumbline.cli.signals import SignalGate
@@ -126,7 +126,7 @@ def prepare_job(
     groups = len(group_instances(instances, request.augment))
     overview = Overview(len(instances), groups, request.budget, request.total_seconds)
     listener = SearchPrinter(request, verbosity, gate, overview)
-    with gate.opened():
+    with gate.raise_at_once():
         results = solve_groups(instances, request, listener)
     paths = prepare_output_paths(paths, instances, request.after.top)
     if request.budget is DEFAULT_BUDGET:
@@ -209,20 +209,22 @@ def run_job(job: SolveJob) -> int:
         job.listener.trace = trace
         try:
             while True:
-                with job.gate.opened():  # signals raise only while the solve loop can answer them
+                with (
+                    job.gate.raise_at_once()
+                ):  # signals raise only while the solve loop can answer them
                     result = next(job.results, None)
                 if result is None:
                     break
                 with defer_signals():
-                    output.put_out(result)
+                    output.deliver(result)
                 job.listener.overview.end_group(len(result.group.places))
                 if result.interrupted:
                     raise KeyboardInterrupt
-                if not output.is_heard:
+                if not output.has_outlet:
                     break
         except KeyboardInterrupt:
             report_interruption(output.finished, job.count, output.verbosity)
-            return INTERRUPTED
+            return ExitCode.INTERRUPTED
     if trace and trace.has_failed:
         output.has_failed = True
     if output.bad_files:

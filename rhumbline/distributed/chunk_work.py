@@ -45,8 +45,8 @@ def solve_chunk(chunk: Chunk, request: SolveRequest) -> ChunkResult:
         if len(chunk) == 1:
             reason = str(error)
             return ChunkResult(chunk.number, {}, {chunk.places[0]: reason})
-        pieces = chunk.split(len(chunk))
-        result = join_results(chunk.number, (solve_chunk(piece, request) for piece in pieces))
+        results = (solve_chunk(piece, request) for piece in chunk.split(len(chunk)))
+        result = join_results(chunk.number, results)
     return replace(result, seconds=time.monotonic() - start)
 
 
@@ -71,13 +71,14 @@ def solve_together(chunk: Chunk, request: SolveRequest) -> ChunkResult:
 
 def policy_of(instances: list[Any], request: SolveRequest) -> LoadedPolicy:
     """Return the policy of a chunk, which a process loads once."""
-    problem = instances[0].problem
-    if not (request.policy is None or isinstance(request.policy, str)):
-        (loaded,) = load_policies(instances[:1], request.policy).values()
+    first = instances[0]
+    name = request.policy
+    if not isinstance(name, str | None):
+        (loaded,) = load_policies([first], name).values()
         return loaded
-    key = problem, request.policy
+    key = first.problem, name
     if key not in POLICIES:
-        (POLICIES[key],) = load_policies(instances[:1], request.policy).values()
+        (POLICIES[key],) = load_policies([first], name).values()
     return POLICIES[key]
 
 

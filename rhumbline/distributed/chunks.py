@@ -48,7 +48,9 @@ class Chunk:
 
 def default_length(device: str) -> int:
     """Return the default for the most instances of a chunk, by type of device."""
-    return TUNING.cuda_length if device == "cuda" else TUNING.cpu_length
+    if device == "cuda":
+        return TUNING.cuda_length
+    return TUNING.cpu_length
 
 
 def cut_into_chunks(instances: Iterable[Any], length: int, copies: int = 1) -> Iterator[Chunk]:

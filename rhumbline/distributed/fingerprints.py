@@ -13,7 +13,7 @@ from rhumbline.formats.safe_io import read_bytes
 from rhumbline.pipeline import SolveRequest
 
 # Hexadecimal digits. Among a million instances any two collide with a probability of 3e-8.
-LENGTH = 16
+HASH_DIGITS = 16
 
 
 class InstanceKeys:
@@ -45,13 +45,14 @@ def content_hash(instance: Any) -> str:
             value = getattr(instance, field.name)
             digest.update(field.name.encode())
             digest.update(content_bytes(value))
-    return digest.hexdigest()[:LENGTH]
+    return digest.hexdigest()[:HASH_DIGITS]
 
 
 def content_bytes(value: Any) -> bytes:
     """Return a field of an instance as bytes, with the type and shape of arrays."""
     if isinstance(value, np.ndarray):
-        return f"{value.dtype.str}{value.shape}".encode() + np.ascontiguousarray(value).tobytes()
+        kind = f"{value.dtype.str}{value.shape}"
+        return kind.encode() + np.ascontiguousarray(value).tobytes()
     return repr(value).encode()
 
 
@@ -71,7 +72,7 @@ def options_hash(request: SolveRequest, length: int) -> str:
         "chunk": length,
     }
     text = json.dumps(facts, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 
 def describe_policy(policy: Any) -> str | None:

@@ -17,10 +17,8 @@ from rhumbline.distributed.chunk_work import ChunkResult
 from rhumbline.distributed.chunks import Chunk
 from rhumbline.errors import RhumbError
 
-# A fresh interpreter: torch and numba have threads, which a forked process would inherit.
+# A fresh interpreter: torch, numba and servers have threads, which a forked process would inherit.
 PROCESSES = multiprocessing.get_context("spawn")
-
-MAX_FAILED_STARTS = 3  # in a row
 
 
 @dataclass
@@ -43,7 +41,9 @@ class WorkerPlan:
 
     def gpu(self, number: int) -> str | None:
         """Return the GPU of a process, if there are any."""
-        return self.gpus[number % len(self.gpus)] if self.gpus else None
+        if not self.gpus:
+            return None
+        return self.gpus[number % len(self.gpus)]
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,14 @@ def plan_workers(count: int | None, device: str, threads: int | None = None) -> 
     gpus = visible_gpus() if device != "cpu" else ()
     cores = len(os.sched_getaffinity(0))
     workers = count or len(gpus) or cores
-    return WorkerPlan(workers, threads or max(1, cores // workers), gpus)
+    cores_per_worker = max(1, cores // workers)
+    return WorkerPlan(workers, threads or cores_per_worker, gpus)
 
 
 class ProcessBackend:
     """Processes of this machine. One that dies is replaced; the chunk that it worked on is lost."""
+
+    max_failed_starts = 3  # in a row
 
     def __init__(self, solve: SolveChunk, plan: WorkerPlan):
         self.solve = solve
@@ -94,7 +97,7 @@ class ProcessBackend:
         )
         # Python starts its resource tracker with the first process, and unblocks SIGINT after that.
         resource_tracker.ensure_running()
-        with blocked_interrupts():
+        with block_interrupts():
             process.start()
         theirs.close()
         return LocalWorker(process, ours, [])
@@ -137,7 +140,7 @@ class ProcessBackend:
     def check_start(self, worker: LocalWorker, reason: str) -> None:
         """Raise if several processes in a row die before they are ready for work."""
         self.failed_starts += not worker.is_ready
-        if self.failed_starts >= MAX_FAILED_STARTS:
+        if self.failed_starts >= self.max_failed_starts:
             advice = "a Python script with workers needs `if __name__ == '__main__':`"
             raise RhumbError(f"worker processes die as they start ({reason}); {advice}")
 
@@ -169,7 +172,7 @@ def describe_end(worker: LocalWorker) -> str:
 
 
 @contextlib.contextmanager
-def blocked_interrupts() -> Generator[None]:
+def block_interrupts() -> Generator[None]:
     """Block SIGINT; processes that start in the block never receive it.
 
     Ctrl-C in a terminal reaches all processes. The driver handles it and ends the workers.

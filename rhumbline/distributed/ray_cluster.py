@@ -46,7 +46,8 @@ class RayResources:
     def fit(self, node: dict[str, Any]) -> bool:
         """Return whether a node can run a task."""
         needed = 1 if self.on_gpu else self.threads
-        return node["Resources"].get(self.kind, 0) >= needed
+        available = node["Resources"].get(self.kind, 0)
+        return available >= needed
 
     def text(self) -> str:
         """Return what a task needs, for messages."""
@@ -96,9 +97,11 @@ class RayBackend:
         able = [node for node in nodes if self.resources.fit(node)]
         if not able:
             needs = self.resources.text()
-            raise InputError(f"no node of the Ray cluster has {needs}; it has {len(nodes)} nodes")
+            found = f"it has {len(nodes)} nodes"
+            raise InputError(f"no node of the Ray cluster has {needs}; {found}")
         ours = rhumbline.__version__
-        for node, version in zip(able, self.find_versions(able), strict=True):
+        versions = self.find_versions(able)
+        for node, version in zip(able, versions, strict=True):
             if version != ours:
                 where = f"node {node['NodeManagerAddress']} of the Ray cluster"
                 found = f"has rhumbline {version}, this is {ours}"
@@ -181,7 +184,8 @@ def check_reachable(address: str) -> None:
     if not found:
         return
     try:
-        socket.create_connection((found[1], int(found[2])), TUNING.connect_seconds).close()
+        place = found[1], int(found[2])
+        socket.create_connection(place, TUNING.connect_seconds).close()
     except (OSError, OverflowError) as error:
         advice = "start the cluster, or correct RAY_ADDRESS"
         message = f"the Ray cluster at {address} cannot be reached ({error}); {advice}"
@@ -204,7 +208,6 @@ def worker_version() -> str:
 
 def last_line(error: BaseException) -> str:
     """Return the last line of an error, which names its cause."""
-    lines = str(error).splitlines()
-    filled = [line.strip() for line in lines if line.strip()]
-    last = filled[-1] if filled else type(error).__name__
+    lines = str(error).strip().splitlines()
+    last = lines[-1].strip() if lines else type(error).__name__
     return last[:200]

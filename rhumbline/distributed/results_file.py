@@ -15,10 +15,6 @@ from typing import Any, BinaryIO
 from rhumbline.errors import InputError, OutputFailed
 from rhumbline.formats.safe_io import error_reason
 
-NEEDED = ("instance", "options")
-START = b'{"instance": "'  # of every line
-PIECE_BYTES = 1 << 16
-
 
 @dataclass
 class ResultsFile:
@@ -80,10 +76,11 @@ class ResultsFile:
 
     def check_rest(self) -> None:
         """Refuse to remove a last line that does not begin like a result."""
+        line_start = b'{"instance": "'  # of every result
         with self.path.open("rb") as file:
             file.seek(self.end)
-            rest = file.read(len(START))
-        if not START.startswith(rest):
+            rest = file.read(len(line_start))
+        if not line_start.startswith(rest):
             message = "does not end with a result; expected a file of `rhumb solve --results`"
             raise InputError(f"{self.path}: {message}")
 
@@ -125,15 +122,17 @@ class ResultsFile:
 
 def whole_lines_end(path: Path) -> int:
     """Return where the last whole line of a file ends, in bytes."""
+    piece_bytes = 1 << 16
     size = path.stat().st_size
     with path.open("rb") as file:
         end = size
         while end > 0:
-            start = max(0, end - PIECE_BYTES)
+            start = max(0, end - piece_bytes)
             file.seek(start)
-            found = file.read(end - start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
+            piece = file.read(end - start)
+            last_break = piece.rfind(b"\n")
+            if last_break >= 0:
+                return start + last_break + 1
             end = start
     return 0
 
@@ -145,7 +144,7 @@ def parse_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         message = "is no JSON; expected a file of `rhumb solve --results`"
         raise InputError.at(path, number, message) from error
-    if not isinstance(facts, dict) or any(name not in facts for name in NEEDED):
+    if not isinstance(facts, dict) or not {"instance", "options"} <= set(facts):
         expected = "expected a result with the fields instance and options"
         raise InputError.at(path, number, f"is no result of `rhumb solve --results`; {expected}")
     return facts
@@ -168,7 +167,8 @@ def read_result_lines(path: Path) -> Iterator[ResultLine]:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if line.endswith(b"\n"):
-                    yield ResultLine(number, parse_line(path, number, line), first_byte, len(line))
+                    facts = parse_line(path, number, line)
+                    yield ResultLine(number, facts, first_byte, len(line))
                 first_byte += len(line)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error_reason(error)}") from error

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rhumbline.api import limited_threads
+from rhumbline.api import limit_threads
 from rhumbline.decoding import EngineName
 from rhumbline.distributed.backend import Backend, InlineBackend
 from rhumbline.distributed.chunk_work import ChunkResult, solve_chunk
@@ -112,7 +112,8 @@ def single_results(
     chunks: Iterator[Chunk], request: SolveRequest, options: WorkerOptions
 ) -> Iterator[ManyResult]:
     """Yield the results of all chunks, instance by instance."""
-    with limited_threads(options.threads if options.workers is None else None):
+    own_threads = options.threads if options.workers is None else None
+    with limit_threads(own_threads):
         for result in solve_with_workers(chunks, request, options):
             for place, solution in result.solutions.items():
                 yield ManyResult(place, solution)
@@ -168,12 +169,14 @@ def chunk_length(chunk: int | None, device: str) -> int:
     """Return the most instances of a chunk. The device may be one that only a cluster has."""
     if chunk is not None:
         return chunk
-    return default_length(find_device(device).type if device == "auto" else device)
+    if device == "auto":
+        device = find_device(device).type
+    return default_length(device)
 
 
 def make_backend(request: SolveRequest, options: WorkerOptions) -> Backend:
     """Return the backend that the options ask for."""
-    solve = partial(solve_chunk, request=portable(request))
+    solve = partial(solve_chunk, request=make_portable(request))
     if options.workers is None:
         return InlineBackend(solve)
     if options.workers == "ray":
@@ -193,9 +196,12 @@ def check_workers(workers: Workers) -> int | None:
     return workers
 
 
-def portable(request: SolveRequest) -> SolveRequest:
+def make_portable(request: SolveRequest) -> SolveRequest:
     """Return the request for other processes, with absolute paths."""
     policy = request.policy
-    if isinstance(policy, str) and Path(policy).exists():
-        return replace(request, policy=str(Path(policy).resolve()))
-    return request
+    if not isinstance(policy, str):
+        return request
+    path = Path(policy)
+    if not path.exists():
+        return request
+    return replace(request, policy=str(path.resolve()))

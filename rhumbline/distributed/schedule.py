@@ -74,11 +74,14 @@ def trials_after(trial: Trial, loss: Lost) -> list[Trial]:
     if loss.has_node_died and trial.lost_nodes < TUNING.max_lost_nodes:
         return [Trial(chunk, trial.losses, trial.lost_nodes + 1)]
     losses = trial.losses + 1
+    if len(chunk) == 1 and losses >= TUNING.max_tries:
+        return []
     if len(chunk) == 1:
-        return [Trial(chunk, losses)] if losses < TUNING.max_tries else []
+        return [Trial(chunk, losses)]
     return [Trial(piece, losses) for piece in chunk.split(TUNING.pieces)]
 
 
 def failed_result(chunk: Chunk, reason: str) -> ChunkResult:
     """Return the result of a chunk that kills every worker: no solution, and the reason."""
-    return ChunkResult(chunk.number, {}, dict.fromkeys(chunk.places, reason))
+    failures = dict.fromkeys(chunk.places, reason)
+    return ChunkResult(chunk.number, {}, failures)

@@ -10,12 +10,20 @@ from dataclasses import dataclass
 
 from rhumbline.errors import InputError
 
-SLURM_INDEX = "SLURM_ARRAY_TASK_ID"
-SLURM_FIRST = "SLURM_ARRAY_TASK_MIN"
-SLURM_LAST = "SLURM_ARRAY_TASK_MAX"
-SLURM_STEP = "SLURM_ARRAY_TASK_STEP"
-SLURM_COUNT = "SLURM_ARRAY_TASK_COUNT"
-KUBERNETES_INDEX = "JOB_COMPLETION_INDEX"
+
+@dataclass(frozen=True)
+class ArrayVariables:
+    """Names of the environment variables that tell a task its place in a job array."""
+
+    slurm_index: str = "SLURM_ARRAY_TASK_ID"
+    slurm_first: str = "SLURM_ARRAY_TASK_MIN"
+    slurm_last: str = "SLURM_ARRAY_TASK_MAX"
+    slurm_step: str = "SLURM_ARRAY_TASK_STEP"
+    slurm_count: str = "SLURM_ARRAY_TASK_COUNT"
+    kubernetes_index: str = "JOB_COMPLETION_INDEX"
+
+
+VARIABLES = ArrayVariables()
 
 
 @dataclass(frozen=True)
@@ -64,32 +72,37 @@ def parse_shard(
 
 def shard_of_job_array(count: int | None, environment: Mapping[str, str]) -> Shard:
     """Return the shard that the variables of Slurm or Kubernetes give."""
-    if SLURM_INDEX in environment:
+    if VARIABLES.slurm_index in environment:
         return shard_of_slurm(count, environment)
-    if KUBERNETES_INDEX in environment:
+    if VARIABLES.kubernetes_index in environment:
         if count is None:
             raise InputError("on Kubernetes --shard auto needs --shards N, the job's completions")
-        index = read_number(environment, KUBERNETES_INDEX)
+        index = read_number(environment, VARIABLES.kubernetes_index)
         if index >= count:
-            raise InputError(f"{KUBERNETES_INDEX} is {index}, but there are {count} shards")
+            name = VARIABLES.kubernetes_index
+            raise InputError(f"{name} is {index}, but there are {count} shards")
         return Shard(index + 1, count)
-    known = f"{SLURM_INDEX} (a Slurm array) and {KUBERNETES_INDEX} (an indexed Kubernetes job)"
-    raise InputError(f"--shard auto finds neither {known}; give --shard I/N")
+    slurm = f"{VARIABLES.slurm_index} (a Slurm array)"
+    kubernetes = f"{VARIABLES.kubernetes_index} (an indexed Kubernetes job)"
+    raise InputError(f"--shard auto finds neither {slurm} nor {kubernetes}; give --shard I/N")
 
 
 def shard_of_slurm(count: int | None, environment: Mapping[str, str]) -> Shard:
     """Return the shard of a task of a Slurm array, whatever its first number and its step are."""
-    index = read_number(environment, SLURM_INDEX)
-    first = read_number(environment, SLURM_FIRST)
-    last = read_number(environment, SLURM_LAST)
-    step = read_number(environment, SLURM_STEP) if SLURM_STEP in environment else 1
+    index = read_number(environment, VARIABLES.slurm_index)
+    first = read_number(environment, VARIABLES.slurm_first)
+    last = read_number(environment, VARIABLES.slurm_last)
+    step = 1
+    if VARIABLES.slurm_step in environment:
+        step = read_number(environment, VARIABLES.slurm_step)
     if step < 1 or (index - first) % step:
-        raise InputError(f"{SLURM_INDEX} is {index}, which is no step of {step} from {first}")
+        name = VARIABLES.slurm_index
+        raise InputError(f"{name} is {index}, which is no step of {step} from {first}")
     total = (last - first) // step + 1
     # An array such as 1,5,9-12 has gaps; only its count says how many tasks there are.
     tasks = total
-    if SLURM_COUNT in environment:
-        tasks = read_number(environment, SLURM_COUNT)
+    if VARIABLES.slurm_count in environment:
+        tasks = read_number(environment, VARIABLES.slurm_count)
     if tasks != total:
         gaps = f"the Slurm array from {first} to {last} has gaps"
         raise InputError(f"{gaps}, so --shard auto cannot number its tasks; give --shard I/N")

@@ -67,7 +67,9 @@ def solve_with_bound(
     model, starts = build_model(instance, hint)
     solver = make_solver(seconds, 0, workers=1)
     solver.parameters.linearization_level = 0  # 2 to 3 % shorter in 40 s on two of 20x15
-    best = solver_schedule(solver, starts) if run_solver(solver, model) else hint
+    best = hint
+    if run_solver(solver, model):
+        best = solver_schedule(solver, starts)
     if best is None:
         raise Infeasible(f"{instance.name}: CP-SAT found no schedule in {seconds:g} s")
     bound = math.ceil(solver.best_objective_bound - 1e-6)
@@ -90,12 +92,10 @@ def build_model(
     machines: list[list[Any]] = [[] for _ in range(instance.machine_count)]
     makespan = model.new_int_var(0, limit, "")
     for job, step, machine, duration in instance.operations:
-        row = starts[job]
-        start = row[step]
+        start, *following = starts[job][step:]
         interval = model.new_fixed_size_interval_var(start, duration, "")
         machines[machine].append(interval)
-        is_last = step + 1 == len(row)
-        successor = makespan if is_last else row[step + 1]
+        successor = following[0] if following else makespan
         model.add(successor >= start + duration)
         if hint is not None:
             model.add_hint(start, hint.starts[job][step])
@@ -138,5 +138,6 @@ def solver_schedule(solver: Any, starts: Sequence[Sequence[Any]]) -> Schedule:
     """Return the values of the variables as a schedule."""
     rows: list[tuple[int, ...]] = []
     for row in starts:
-        rows.append(tuple(solver.value(start) for start in row))
+        values = map(solver.value, row)
+        rows.append(tuple(values))
     return Schedule(tuple(rows))

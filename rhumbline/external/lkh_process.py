@@ -36,7 +36,8 @@ def run_until_deadline(folder: str, seconds: float, seed: int) -> None:
         text = parameters(first, limit, (seed + runs) % 2**31, is_given)
         found = run_lkh(distance, text)
         runs += 1
-        if integer_length(distance, found) < integer_length(distance, best):
+        is_shorter = integer_length(distance, found) < integer_length(distance, best)
+        if is_shorter:
             best = found
             last_success = runs
             replace_file(Path(folder, "best.json"), json.dumps(best))

@@ -43,7 +43,7 @@ def improve(
 
     def work(report: Callable[[Any], None]) -> None:
         def report_routes(routes: list[list[int]]) -> None:
-            report(make_plan(routes, is_tour))
+            report(plan_of_routes(routes, is_tour))
 
         params = listening_params(report_routes)
         run_pyvrp(data, stop, seed, params=params, initial_solution=start)
@@ -120,7 +120,7 @@ def solution_routes(solution: Any) -> list[list[int]]:
     return routes
 
 
-def make_plan(routes: list[list[int]], is_tour: bool) -> Tour | Routes:
+def plan_of_routes(routes: list[list[int]], is_tour: bool) -> Tour | Routes:
     """Return routes as a plan; a tour is one route."""
     if is_tour:
         return Tour((0, *routes[0]))
@@ -133,13 +133,17 @@ def client_routes(plan: Tour | Routes) -> list[list[int]]:
         routes = [route for route in plan.routes if route]
     else:
         start = plan.order.index(0)
-        routes = [(*plan.order[start + 1 :], *plan.order[:start])]
+        after = plan.order[start + 1 :]
+        before = plan.order[:start]
+        routes = [(*after, *before)]
     return [[city - 1 for city in route] for route in routes]
 
 
 def vehicle_limit(instance: Any, plans: Sequence[Sequence[Any]]) -> int:
     """Return the number of vehicles that PyVRP may use."""
-    return instance.vehicles or max(map(len, plans)) + LIMITS.extra_vehicles
+    if instance.vehicles:
+        return instance.vehicles
+    return max(map(len, plans)) + LIMITS.extra_vehicles
 
 
 def make_data(instance: Any, vehicles: int, is_tour: bool) -> Any:

@@ -49,7 +49,9 @@ def stream_many(path: str | Path) -> Iterator[Any]:
 
 def count_instances(path: Path) -> int | None:
     """Return how many instances a file holds, without reading them; None if that is unknown."""
-    return row_count(path) if path.suffix.lower() == DATASET_SUFFIX else 1
+    if path.suffix.lower() == DATASET_SUFFIX:
+        return row_count(path)
+    return 1
 
 
 def write_plan(path: str | Path, plan: Any, instance: Any, comment: str) -> None:

@@ -10,8 +10,6 @@ from rhumbline.files import DATASET_SUFFIX, all_formats, reader_suffixes
 from rhumbline.formats.best_known import BEST_KNOWN_FILES
 from rhumbline.formats.safe_io import error_reason
 
-MAX_NAMED_FILES = 8  # in a note
-
 
 @dataclass
 class Discovery:
@@ -24,7 +22,7 @@ class Discovery:
         """Add a file of a folder or a pattern to those that it belongs to."""
         if holds_instances(file):
             self.files.append(file)
-        elif not (file.is_dir() or file.name in BEST_KNOWN_FILES or file.name.startswith(".")):
+        elif not (file.is_dir() or is_ignored(file)):
             self.skipped.append(file)
 
     def enter_folder(self, folder: Path) -> None:
@@ -86,14 +84,15 @@ def discover_pattern(pattern: str | Path) -> Discovery:
     return found
 
 
-def skipped_text(skipped: Sequence[Path]) -> str:
+def skipped_text(skipped: Sequence[Path], max_names: int = 8) -> str:
     """Format a note that names the first skipped files."""
     count = len(skipped)
-    names = [file.name for file in skipped[:MAX_NAMED_FILES]]
-    if count > MAX_NAMED_FILES:
+    names = [file.name for file in skipped[:max_names]]
+    if count > max_names:
         names.append("...")
     what = "file that is no instance" if count == 1 else "files that are no instances"
-    return f"skipped {count:,} {what}: {', '.join(names)}"
+    listed = ", ".join(names)
+    return f"skipped {count:,} {what}: {listed}"
 
 
 def has_wildcard(text: str) -> bool:
@@ -101,9 +100,14 @@ def has_wildcard(text: str) -> bool:
     return any(sign in text for sign in "*?[")
 
 
+def is_ignored(file: Path) -> bool:
+    """Return whether a file is left out without a note: hidden, or a table of best known costs."""
+    return file.name in BEST_KNOWN_FILES or file.name.startswith(".")
+
+
 def holds_instances(file: Path) -> bool:
     """Return whether a file of a folder holds instances, by its suffix or its content."""
-    if file.name in BEST_KNOWN_FILES or file.name.startswith("."):
+    if is_ignored(file):
         return False
     if not file.is_file() or not file.stat().st_size:
         return False

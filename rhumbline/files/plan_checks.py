@@ -16,8 +16,6 @@ from rhumbline.files.plans import (
 )
 from rhumbline.problems import Plan
 
-COST_TOLERANCE = 1e-6  # share of a cost by which a stated one may differ, as it may be rounded
-
 
 @dataclass(frozen=True)
 class PlanCheck:
@@ -76,7 +74,8 @@ def check_result_plan(
         return found
     if isinstance(stated, bool) or not isinstance(stated, int | float):
         return found
-    if abs(stated - found.cost) <= COST_TOLERANCE * max(1.0, abs(found.cost)):
+    tolerance = 1e-6 * max(1.0, abs(found.cost))  # the stated cost may be rounded
+    if abs(stated - found.cost) <= tolerance:
         return found
     message = f"the cost is said to be {stated:,g}, the plan costs {found.cost:,g}"
     violation = str(PlanError.at(path, line, message))

@@ -117,10 +117,11 @@ def read_plan(path: Path, instance: Any) -> Plan:
     """Read the plan of a file, which must be feasible for the instance."""
     suffix = path.suffix.lower()
     if suffix in RESULT_SUFFIXES:
-        return pick_plan(path, read_plan_results(path), instance)
-    reader = DOMAINS[instance.problem].files.read_plan
-    if reader and suffix == DOMAINS[instance.problem].files.plan_suffix:
-        return reader(path, instance)
+        results = read_plan_results(path)
+        return pick_plan(path, results, instance)
+    formats = DOMAINS[instance.problem].files
+    if formats.read_plan and suffix == formats.plan_suffix:
+        return formats.read_plan(path, instance)
     by_suffix = plan_domains()
     if suffix not in by_suffix:
         known = ", ".join([*by_suffix, *RESULT_SUFFIXES])
@@ -142,7 +143,8 @@ def plan_domains() -> dict[str, Domain]:
 
 def pick_plan(path: Path, results: ResultsByName, instance: Any) -> Plan:
     """Return the plan that a file of results has for an instance."""
-    line, result = pick_results(path, results, instance)[0]
+    found = pick_results(path, results, instance)
+    line, result = found[0]
     return parse_plan(path, line, result["plan"], instance)
 
 

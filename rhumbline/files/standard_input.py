@@ -14,13 +14,12 @@ from rhumbline.errors import InputError, RhumbError
 from rhumbline.files import DATASET_SUFFIX
 from rhumbline.formats.safe_io import LIMITS, read_stream
 
-DASH = "-"
 WORDS = "standard input"
 
 
 def is_standard_input(path: object) -> bool:
     """Return whether a path stands for standard input."""
-    return isinstance(path, str | Path) and str(path) == DASH
+    return isinstance(path, str | Path) and str(path) == "-"
 
 
 @contextmanager
@@ -39,9 +38,10 @@ def standard_input_file() -> Generator[Path, None, None]:
 
 def read_standard_input() -> bytes:
     """Return all bytes of standard input, up to a limit."""
-    stream = getattr(sys.stdin, "buffer", None)
-    if stream is None:
-        raise InputError(f"{WORDS}: is closed, expected an instance")
+    try:
+        stream = sys.stdin.buffer
+    except AttributeError:  # there is no stdin: the caller has closed it
+        raise InputError(f"{WORDS}: is closed, expected an instance") from None
     try:
         if sys.stdin.isatty():
             waiting = f"note: reading an instance from {WORDS}; end it with Ctrl-D"
@@ -58,8 +58,9 @@ def read_standard_input() -> bytes:
 
 def suffix_of_content(content: bytes) -> str:
     """Return a suffix for formats that only a suffix selects, or nothing: the content decides."""
-    length_bytes = 8  # a safetensors file begins with the length of its JSON header
-    if content[length_bytes : length_bytes + 1] == b"{" and b"\0" in content[:length_bytes]:
+    length = content[:8]  # a safetensors file begins with the length of its JSON header
+    header = content[8:9]
+    if header == b"{" and b"\0" in length:
         return DATASET_SUFFIX
-    start = content.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    return ".json" if start in (b"{", b"[") else ""
+    text = content.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return ".json" if text.startswith((b"{", b"[")) else ""

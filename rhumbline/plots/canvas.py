@@ -4,7 +4,7 @@ import io
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -43,6 +43,14 @@ class Theme:
 THEME = Theme()
 
 
+@runtime_checkable
+class InstanceWithMetric(Protocol):
+    """An instance of nodes that have positions or a matrix of distances."""
+
+    metric: str
+    xy: np.ndarray | None
+
+
 def require_matplotlib() -> None:
     """Raise unless figures can be drawn."""
     if find_spec("matplotlib") is None:
@@ -62,7 +70,9 @@ def positions(instance: Any) -> Float[np.ndarray, "N 2"]:
 
 def has_reconstructed_positions(instance: Any) -> bool:
     """Return whether nodes are drawn where their distances suggest, for want of coordinates."""
-    return getattr(instance, "metric", "") == "EXPLICIT" and instance.xy is None
+    if not isinstance(instance, InstanceWithMetric):
+        return False
+    return instance.metric == "EXPLICIT" and instance.xy is None
 
 
 def mark_reconstructed_positions(axes: "Axes", instance: Any) -> None:

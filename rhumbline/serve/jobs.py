@@ -8,11 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from rhumbline.serve.latents.log import LatentLog
-
-MAX_CURVE = 400  # improvements that are kept; of more, early ones are thinned out
 
 
 class JobState(StrEnum):
@@ -33,6 +31,9 @@ class JobState(StrEnum):
 @dataclass
 class Job:
     """One instance to solve, and everything known about it so far."""
+
+    # Improvements that are kept; of more, early ones are thinned out.
+    max_improvements: ClassVar[int] = 400
 
     id: str
     client: str
@@ -69,10 +70,11 @@ class Job:
 
     def take_best(self, facts: dict[str, Any]) -> None:
         """Take a better plan, and note when its cost was reached."""
-        if self.best is None or facts["cost"] < self.best["cost"]:
-            self.curve.append((facts["seconds"], facts["cost"]))
-            if len(self.curve) > MAX_CURVE:
-                del self.curve[1 : MAX_CURVE // 2 : 2]
+        cost = facts["cost"]
+        if self.best is None or cost < self.best["cost"]:
+            self.curve.append((facts["seconds"], cost))
+            if len(self.curve) > self.max_improvements:
+                del self.curve[1 : self.max_improvements // 2 : 2]
         self.best = facts
         self.best_number += 1
 

@@ -1,18 +1,15 @@
 """Worker processes as the server sees them: a thread listens to each; dead ones are replaced."""
 
 import contextlib
-import multiprocessing
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rhumbline.distributed.processes import PROCESSES
 from rhumbline.serve.settings import ServiceSettings
 from rhumbline.serve.worker import STOP, Message, run_worker
-
-# A fresh interpreter: the server has threads, which a forked process would inherit in any state.
-PROCESSES = multiprocessing.get_context("spawn")
 
 
 class WorkerProcess:
@@ -96,4 +93,5 @@ class WorkerProcess:
 
 def threads_per_worker(workers: int) -> int:
     """Return how many threads each worker may use: the cores are shared."""
-    return max(1, len(os.sched_getaffinity(0)) // workers)
+    cores = len(os.sched_getaffinity(0))
+    return max(1, cores // workers)

@@ -18,9 +18,20 @@ from rhumbline.search.driver import Budget
 from rhumbline.search.strategies import STRATEGIES, build_strategy
 from rhumbline.serve.settings import ServiceSettings
 
-OPTIONS = ("seconds", "attempts", "search", "then", "seed", "top", "latents")
-LARGEST_SEED = 2**31 - 1
-LARGEST_NAME = 200  # characters
+
+@dataclass(frozen=True)
+class RequestLimits:
+    """Limits of the fields of a job, on every server."""
+
+    max_seed: int = 2**31 - 1
+    max_attempts: int = 10**9
+    max_plans: int = 100  # that `top` may ask for
+    max_name_characters: int = 200
+    max_suffix_characters: int = 12  # of a file name, with the dot
+    max_quoted_characters: int = 60  # of a value in a message
+
+
+LIMITS = RequestLimits()
 
 
 class Refused(RhumbError):
@@ -53,7 +64,12 @@ class JobRequest:
     def way_to_solve(self) -> tuple[Any, ...]:
         """Return what jobs must have in common to be solved together."""
         return (
-            *(self.seconds, self.attempts, self.search, self.then, self.seed, self.top),
+            self.seconds,
+            self.attempts,
+            self.search,
+            self.then,
+            self.seed,
+            self.top,
             self.latents,
         )
 
@@ -72,10 +88,11 @@ def parse_request(body: Any, settings: ServiceSettings) -> JobRequest:
     if not isinstance(body, Mapping):
         expected = 'expected an object such as {"name": "a280.tsp", "text": "...", "seconds": 10}'
         raise InputError(f"the body is no JSON object; {expected}")
+    option_names = ("seconds", "attempts", "search", "then", "seed", "top", "latents")
     fields: dict[str, Any] = {str(name): value for name, value in body.items()}
-    options = {name: fields.pop(name) for name in OPTIONS if name in fields}
+    options = {name: fields.pop(name) for name in option_names if name in fields}
     seconds = number_within(options, "seconds", settings.max_seconds)
-    attempts = whole_number_within(options, "attempts", 1, 10**9)
+    attempts = whole_number_within(options, "attempts", 1, LIMITS.max_attempts)
     if seconds is None:
         # A job in attempts alone has an end in time as well: a service must not be occupied.
         seconds = settings.default_seconds if attempts is None else settings.max_seconds
@@ -94,8 +111,8 @@ def parse_request(body: Any, settings: ServiceSettings) -> JobRequest:
         attempts=attempts,
         search=search,
         then=then,
-        seed=whole_number_within(options, "seed", 0, LARGEST_SEED) or 0,
-        top=whole_number_within(options, "top", 1, 100) or 1,
+        seed=whole_number_within(options, "seed", 0, LIMITS.max_seed) or 0,
+        top=whole_number_within(options, "top", 1, LIMITS.max_plans) or 1,
         latents=latents,
     )
 
@@ -125,25 +142,31 @@ def instance_from_text(fields: dict[str, Any]) -> Any:
         raise InputError(f'a job with "text" has no other fields of an instance; it has {given}')
     if not isinstance(text, str) or not isinstance(name, str):
         raise InputError('"name" and "text" are strings')
-    file_name = Path(name.replace("\\", "/")).name[-LARGEST_NAME:]
+    whole_name = Path(name.replace("\\", "/")).name
+    file_name = whole_name[-LIMITS.max_name_characters :]
     suffix = Path(file_name).suffix
-    safe_suffix = suffix if suffix[1:].isalnum() and len(suffix) <= 12 else ""
+    is_safe = suffix[1:].isalnum() and len(suffix) <= LIMITS.max_suffix_characters
+    safe_suffix = suffix if is_safe else ""
     with tempfile.TemporaryDirectory(prefix="rhumb-serve-") as folder:
         path = Path(folder) / f"instance{safe_suffix}"
         path.write_text(text, encoding="utf-8", errors="replace")
         try:
             instance = files.read(path)
         except InputError as error:
-            message = str(error).replace(str(path), printable(file_name) or "instance")
+            shown_name = drop_unprintable(file_name) or "instance"
+            message = str(error).replace(str(path), shown_name)
             raise InputError(message) from None
-    if instance.name == path.stem:  # the file has no name of its own
-        return replace(instance, name=printable(Path(file_name).stem) or "instance")
-    return instance
+    if instance.name != path.stem:
+        return instance
+    # The file has no name of its own.
+    stem = drop_unprintable(Path(file_name).stem)
+    return replace(instance, name=stem or "instance")
 
 
 def max_batch_length(instance: Any, settings: ServiceSettings) -> int:
     """Return how many instances of this size are solved together at most."""
-    return min(settings.max_batch, max_group_length(instance.size, copies=1))
+    by_memory = max_group_length(instance.size, copies=1)
+    return min(settings.max_batch, by_memory)
 
 
 # --- fields
@@ -187,9 +210,10 @@ def check_name(value: Any, what: str, known: tuple[str, ...]) -> None:
 
 def quote_value(value: Any) -> str:
     """Return a value of a request for a message: short, and on one line."""
-    return repr(value)[:60]
+    return repr(value)[: LIMITS.max_quoted_characters]
 
 
-def printable(text: str) -> str:
+def drop_unprintable(text: str) -> str:
     """Return the text without characters that do not print."""
-    return "".join(letter for letter in text if letter.isprintable())[:LARGEST_NAME]
+    letters = [letter for letter in text if letter.isprintable()]
+    return "".join(letters[: LIMITS.max_name_characters])

@@ -19,18 +19,28 @@ from rhumbline.serve.latents.log import LatentLog, StoredLatents
 from rhumbline.serve.pool import WorkerProcess, threads_per_worker
 from rhumbline.serve.requests import Refused, make_instance, max_batch_length, parse_request
 from rhumbline.serve.settings import ServiceSettings
-from rhumbline.serve.store import JobStore, cutoff
+from rhumbline.serve.store import JobStore
 from rhumbline.serve.worker import Message
 
-MAX_TRIES = 2  # in a batch, then alone
-STORE_INTERVAL = 0.5  # seconds between two writes of the best plan of a running job
-MAX_LANDSCAPES = 64  # heat maps that are kept in memory
-# A batch is stuck if its processor time per thread exceeds its seconds times STUCK_FACTOR plus
-# STUCK_CPU_SECONDS, or its wall-clock time the same plus STUCK_SECONDS. Wall-clock time alone says
-# little on an overloaded machine, where kernels may take minutes to compile.
-STUCK_FACTOR = 1.5
-STUCK_CPU_SECONDS = 60.0
-STUCK_SECONDS = 600.0
+
+@dataclass(frozen=True)
+class ServiceTuning:
+    """How often a job is tried, what is kept, and when a batch is stuck.
+
+    A batch is stuck if its processor time per thread exceeds its seconds times `stuck_factor` plus
+    `stuck_cpu_seconds`, or its wall-clock time the same plus `stuck_seconds`. Wall-clock time alone
+    says little on an overloaded machine, where kernels may take minutes to compile.
+    """
+
+    max_tries: int = 2  # of a job: in a batch, then alone
+    seconds_between_writes: float = 0.5  # of the best plan of a running job
+    max_landscapes: int = 64  # heat maps that are kept in memory
+    stuck_factor: float = 1.5
+    stuck_cpu_seconds: float = 60.0
+    stuck_seconds: float = 600.0
+
+
+TUNING = ServiceTuning()
 
 
 @dataclass
@@ -60,7 +70,7 @@ class Service:
         self.is_closing = False
         self.threads = threads_per_worker(settings.workers)
         self.workers = [
-            WorkerProcess(settings, self.threads, self.hear, self.replace_worker)
+            WorkerProcess(settings, self.threads, self.handle_message, self.replace_worker)
             for _ in range(settings.workers)
         ]
         self.resume()
@@ -112,7 +122,8 @@ class Service:
         limit = self.settings.max_queued
         if len(self.jobs) >= limit:
             raise Refused(429, f"{limit:,} jobs are waiting; try again later")
-        length = len(job.body_text) + sum(len(other.body_text) for other in self.jobs.values())
+        waiting_length = sum(len(other.body_text) for other in self.jobs.values())
+        length = waiting_length + len(job.body_text)
         if length > self.settings.max_queued_bytes:
             raise Refused(429, "the waiting jobs take too much memory; try again later")
         own_limit = self.settings.max_queued_per_client
@@ -127,7 +138,9 @@ class Service:
         with self.lock:
             job = self.jobs.get(job_id)
         job = job or self.store.find(job_id)
-        return job if job and job.client == client else None
+        if job is None or job.client != client:
+            return None
+        return job
 
     def view_latents(self, job: Job) -> dict[str, Any] | None:
         """Return a picture of the latents tried for a job; None if they are not recorded."""
@@ -168,17 +181,20 @@ class Service:
 
     def decode(self, job: Job, latent: Sequence[float]) -> dict[str, Any]:
         """Return the plan that the policy builds at one latent."""
-        return self.start_decoder().ask("plan", job.body, list(latent))
+        decoder = self.start_decoder()
+        return decoder.ask("plan", job.body, list(latent))
 
     def landscape(self, job: Job, extent: float) -> dict[str, Any]:
         """Return the costs over a two-dimensional latent space; the latest ones are kept."""
         known = self.landscapes.get((job.id, extent))
         if known is None:
-            known = self.start_decoder().ask("landscape", job.body, extent)
+            decoder = self.start_decoder()
+            known = decoder.ask("landscape", job.body, extent)
             with self.lock:
                 self.landscapes[job.id, extent] = known
-                if len(self.landscapes) > MAX_LANDSCAPES:
-                    self.landscapes.pop(next(iter(self.landscapes)))
+                if len(self.landscapes) > TUNING.max_landscapes:
+                    oldest = next(iter(self.landscapes))
+                    self.landscapes.pop(oldest)
         return known
 
     def start_decoder(self) -> LatentDecoder:
@@ -249,9 +265,10 @@ class Service:
         worker.cpu_begun = worker.cpu_seconds()
         self.totals.batches += 1
         self.totals.batched_jobs += len(batch)
-        payload = [
-            {"body": job.body, "start": job.best["plan"] if job.best else None} for job in batch
-        ]
+        payload: list[dict[str, Any]] = []
+        for job in batch:
+            start = job.best["plan"] if job.best else None
+            payload.append({"body": job.body, "start": start})
         worker.send("solve", payload)
 
     def worker_of(self, job: Job) -> WorkerProcess | None:
@@ -263,7 +280,7 @@ class Service:
 
     # --- what workers say
 
-    def hear(self, worker: WorkerProcess, message: Message) -> None:
+    def handle_message(self, worker: WorkerProcess, message: Message) -> None:
         """Handle a message of a worker."""
         with self.lock:
             batch: list[Job] = worker.batch or []
@@ -306,7 +323,7 @@ class Service:
             return
         job.take_best(facts)
         now = time.monotonic()
-        if now - self.stored_at.get(job.id, 0.0) >= STORE_INTERVAL:
+        if now - self.stored_at.get(job.id, 0.0) >= TUNING.seconds_between_writes:
             self.stored_at[job.id] = now
             self.store.update(job)
 
@@ -336,7 +353,7 @@ class Service:
         for job in batch:
             if job.state.is_final:
                 continue
-            if len(batch) > 1 and job.tries < MAX_TRIES:
+            if len(batch) > 1 and job.tries < TUNING.max_tries:
                 job.state = JobState.QUEUED
                 job.must_be_alone = True
                 self.store.update(job)
@@ -353,7 +370,8 @@ class Service:
         for job in batch:
             if job.state is JobState.RUNNING:
                 without_plan = "the search was stopped before it had a plan"
-                self.end(job, JobState.INTERRUPTED, None if job.best else without_plan)
+                error = None if job.best else without_plan
+                self.end(job, JobState.INTERRUPTED, error)
 
     def replace_worker(self, worker: WorkerProcess, exit_code: int | None) -> None:
         """Start a new process for one that has died, and try its jobs again."""
@@ -376,9 +394,8 @@ class Service:
                 request = parse_request(stored.body, self.settings)
                 instance = make_instance(request, self.settings)
             except InputError as error:  # the limits have changed since
-                self.end(
-                    stored, JobState.INTERRUPTED if stored.best else JobState.FAILED, str(error)
-                )
+                state = JobState.INTERRUPTED if stored.best else JobState.FAILED
+                self.end(stored, state, str(error))
                 continue
             stored.state = JobState.QUEUED
             stored.batch_key = (instance.problem, instance.shape, *request.way_to_solve)
@@ -395,15 +412,16 @@ class Service:
             for worker in self.workers:
                 if not worker.batch:
                     continue
-                seconds = STUCK_FACTOR * max(job.seconds for job in worker.batch)
+                seconds = TUNING.stuck_factor * max(job.seconds for job in worker.batch)
                 cpu_seconds = (worker.cpu_seconds() - worker.cpu_begun) / self.threads
-                took_long = now - worker.begun > seconds + STUCK_SECONDS
-                if took_long or cpu_seconds > seconds + STUCK_CPU_SECONDS:
+                took_long = now - worker.begun > seconds + TUNING.stuck_seconds
+                if took_long or cpu_seconds > seconds + TUNING.stuck_cpu_seconds:
                     worker.kill()
 
     def delete_old(self) -> int:
         """Delete jobs that ended longer ago than they are kept."""
-        return self.store.delete_ended_before(cutoff(self.settings.keep_seconds))
+        before = time.time() - self.settings.keep_seconds
+        return self.store.delete_ended_before(before)
 
     def close(self) -> None:
         """End all workers. Running jobs stay unfinished on disk; the next server continues them."""

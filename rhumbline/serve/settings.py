@@ -27,4 +27,5 @@ class ServiceSettings:
 
 def default_workers() -> int:
     """Return one worker per core, and at least two, so that short jobs can overtake long ones."""
-    return max(2, len(os.sched_getaffinity(0)))
+    cores = len(os.sched_getaffinity(0))
+    return max(2, cores)

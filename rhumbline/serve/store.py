@@ -4,7 +4,6 @@ import fcntl
 import json
 import sqlite3
 import threading
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,11 +35,12 @@ CREATE UNIQUE INDEX IF NOT EXISTS by_key ON jobs (client, idempotency_key);
 CREATE INDEX IF NOT EXISTS by_time ON jobs (client, created);
 CREATE INDEX IF NOT EXISTS by_state ON jobs (state);
 """
-FORMAT = 2  # user_version of the database
 
 
 class JobStore:
     """All jobs of a service. Every method may be called from any thread."""
+
+    format_version = 2  # user_version of the database
 
     def __init__(self, folder: Path):
         path = folder / "jobs.sqlite3"
@@ -52,11 +52,13 @@ class JobStore:
             self.database.execute("PRAGMA journal_mode=WAL")
             self.database.execute("PRAGMA synchronous=NORMAL")
             version = self.database.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, FORMAT):
-                message = f"has format {version}, this version of rhumbline reads {FORMAT}"
+            if version not in (0, self.format_version):
+                message = (
+                    f"has format {version}, this version of rhumbline reads {self.format_version}"
+                )
                 raise InputError(f"{path}: {message}; use another folder (--data)")
             self.database.executescript(SCHEMA)
-            self.database.execute(f"PRAGMA user_version={FORMAT}")
+            self.database.execute(f"PRAGMA user_version={self.format_version}")
         except (OSError, sqlite3.Error) as error:
             raise InputError(f"{path}: cannot be used ({error}); choose another --data") from error
 
@@ -72,11 +74,22 @@ class JobStore:
 
     def insert(self, job: Job) -> None:
         """Store a new job."""
-        facts: dict[str, Any] = {"name": job.name, "problem": job.problem, "size": job.size}
-        facts["seconds"] = job.seconds
+        facts: dict[str, Any] = {
+            "name": job.name,
+            "problem": job.problem,
+            "size": job.size,
+            "seconds": job.seconds,
+        }
         row = (
-            *(job.id, job.client, job.idempotency_key, str(job.state), job.created),
-            *(json.dumps(facts), job.body_text, "{}", "[]"),
+            job.id,
+            job.client,
+            job.idempotency_key,
+            str(job.state),
+            job.created,
+            json.dumps(facts),
+            job.body_text,
+            "{}",  # progress
+            "[]",  # curve
         )
         with self.lock:
             self.database.execute(
@@ -88,9 +101,15 @@ class JobStore:
     def update(self, job: Job) -> None:
         """Store the state and the best plan of a job."""
         row = (
-            *(str(job.state), job.started, job.ended, json.dumps(job.progress)),
+            str(job.state),
+            job.started,
+            job.ended,
+            json.dumps(job.progress),
             json.dumps(job.best) if job.best else None,
-            *(json.dumps(job.curve), job.batch_size, job.error, job.id),
+            json.dumps(job.curve),
+            job.batch_size,
+            job.error,
+            job.id,
         )
         with self.lock:
             self.database.execute(
@@ -110,7 +129,10 @@ class JobStore:
         with self.lock:
             rows = self.database.execute("SELECT record FROM latents WHERE job=?", (job_id,))
             row = rows.fetchone()
-        return StoredLatents.from_json(zlib.decompress(row[0]).decode()) if row else None
+        if row is None:
+            return None
+        text = zlib.decompress(row[0]).decode()
+        return StoredLatents.from_json(text)
 
     def find(self, job_id: str) -> Job | None:
         """Return a stored job."""
@@ -188,8 +210,3 @@ def job_of_row(row: tuple[Any, ...]) -> Job:
         error=error,
         batch_key=(),
     )
-
-
-def cutoff(keep_seconds: float) -> float:
-    """Return the time before which ended jobs are deleted."""
-    return time.time() - keep_seconds

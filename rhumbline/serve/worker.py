@@ -143,13 +143,13 @@ class Worker:
         """Run the pipeline on the instances of a batch."""
         requests = [parse_request(job["body"], self.settings) for job in batch]
         instances = [make_instance(request, self.settings) for request in requests]
+        starts = list(map(self.start_plan, batch, instances))
         first = requests[0]
-        listener = BatchListener(self.connection, instances, first.latents)
-        request = first.solve_request()
-        starts = [self.start_plan(job, i) for job, i in zip(batch, instances, strict=True)]
+        policy = self.policy_for(instances[0].problem)
+        request = replace(first.solve_request(), policy=policy)
         if any(starts):
             request = replace(request, warm_start=starts)
-        request = replace(request, policy=self.policy_for(instances[0].problem))
+        listener = BatchListener(self.connection, instances, first.latents)
         self.connection.send(Message("started"))
         for result in solve_groups(instances, request, listener):
             for place, solution in result.by_place().items():
@@ -188,9 +188,10 @@ class Worker:
 
 def distributions_of(distributions: Distributions, index: int) -> dict[str, Any]:
     """Return means and covariances of the components of one instance as lists."""
-    variances = distributions.sigmas[index] ** 2
-    covariances = variances[:, None, None] * distributions.shapes[index]
     means = distributions.means[index]
+    variances = distributions.sigmas[index] ** 2
+    shapes = distributions.shapes[index]
+    covariances = variances[:, None, None] * shapes
     return {"means": means.tolist(), "covariances": covariances.tolist()}
 
 
@@ -206,7 +207,9 @@ def solution_facts(solution: Solution) -> dict[str, Any]:
         facts["over_limit"] = solution.unmet
     if solution.others:
         instance = solution.instance
-        facts["others"] = [verified_plan(instance, o.plan, o.cost) for o in solution.others]
+        facts["others"] = [
+            verified_plan(instance, other.plan, other.cost) for other in solution.others
+        ]
     return facts
 
 

@@ -67,8 +67,9 @@ def random_walk(rules: Any, batch: Any, rng: torch.Generator) -> Walk:
     shape = (*start.shape, rules.action_count(batch))
     while not rules.finished(state):
         allowed = rules.mask(state)
+        is_mask = tuple(allowed.shape) == shape and allowed.dtype == torch.bool
         expect(
-            tuple(allowed.shape) == shape and allowed.dtype == torch.bool,
+            is_mask,
             f"mask returns booleans of shape {list(shape)} (instances, rollouts, actions), "
             f"not {allowed.dtype} {list(allowed.shape)}",
         )

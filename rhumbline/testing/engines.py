@@ -12,18 +12,17 @@ from rhumbline.decoding import BELOW_ONE, Rollouts, choose, rollout
 from rhumbline.problems import Problem
 from rhumbline.testing.contracts import expect, group_by_shape, is_close
 
-TEMPERATURES = (0.0, 0.3, 1.0)
-LATENTS = 4  # of each instance
-
 
 @dataclass(frozen=True)
 class Parity:
-    """How far the choices of an engine may be from those of torch, and what decides them."""
+    """How far the choices of an engine may be from those of torch, and what is tried."""
 
     near_tie: float = 1e-5  # of the total weight, or of a logit: float32 sums in another order
     max_different: float = 0.002  # of all decisions, so that not all of them are near ties
     seed: int = (5 << 32) + 17  # more than 32 bits
     attempt: int = 6  # number of the first latent
+    latents: int = 4  # of each instance
+    temperatures: tuple[float, ...] = (0.0, 0.3, 1.0)
 
 
 def check_engine(
@@ -44,9 +43,9 @@ def check_engine(
     policy = policy.to(device)
     for group in group_by_shape(instances):
         batch = rules.collate(group).to(device)
-        tried = policy.space.sample((len(group), LATENTS), rng).to(device)
+        tried = policy.space.sample((len(group), parity.latents), rng).to(device)
         starts = rules.starts(batch)
-        for temperature in TEMPERATURES:
+        for temperature in parity.temperatures:
             rolled = rollout(
                 rules,
                 policy,

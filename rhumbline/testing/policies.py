@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import partial
 from typing import Any
 
@@ -14,9 +14,17 @@ from rhumbline.policies.population import PopulationMemory
 from rhumbline.problems import Problem
 from rhumbline.testing.contracts import Walk, expect, group_by_shape, is_close, random_walk
 
-SEED = 3
-LATENTS = 3  # of each instance
-WEIGHT_NOISE = 1e-3  # moves new weights that begin at zero
+
+@dataclass(frozen=True)
+class PolicyTrials:
+    """What a policy is tried with."""
+
+    seed: int = 3
+    latents: int = 3  # of each instance
+    weight_noise: float = 1e-3  # moves new weights that begin at zero
+
+
+TRIALS = PolicyTrials()
 
 
 def check_policy(
@@ -28,11 +36,11 @@ def check_policy(
     `AssertionError` with the contract that is broken.
     """
     check_policy_traits(policy, rules)
-    rng = torch.Generator().manual_seed(SEED)
+    rng = torch.Generator().manual_seed(TRIALS.seed)
     for group in group_by_shape(instances):
         batch = rules.collate(group)
         walk = random_walk(rules, batch, rng)
-        latents = policy.space.sample((len(group), LATENTS), rng)
+        latents = policy.space.sample((len(group), TRIALS.latents), rng)
         check_policy_rollouts(policy, rules, batch, group, latents)
         check_neighbours(policy, rules, batch, latents)
         if walk.actions.shape[2] > 1:  # something is decided
@@ -65,8 +73,10 @@ def check_policy_rollouts(
 ) -> None:
     """Check that rollouts are feasible plans, which only seed and temperature change."""
     starts = rules.starts(batch)
-    rolled = rollout(rules, policy, batch, latents, starts, seed=SEED, engine="torch")
-    again = rollout(rules, policy, batch, latents, starts, seed=SEED, engine="torch", chunk=1)
+    rolled = rollout(rules, policy, batch, latents, starts, seed=TRIALS.seed, engine="torch")
+    again = rollout(
+        rules, policy, batch, latents, starts, seed=TRIALS.seed, engine="torch", chunk=1
+    )
     expect(
         torch.equal(rolled.actions, again.actions),
         "rollouts depend on the seed alone, not on how many are made at once",
@@ -95,7 +105,7 @@ def log_prob_of_rollouts(
 ) -> torch.Tensor:
     """Return the scores of greedy rollouts."""
     rolled = rollout(
-        rules, policy, batch, latents, starts, seed=SEED, temperature=0.0, engine="torch"
+        rules, policy, batch, latents, starts, seed=TRIALS.seed, temperature=0.0, engine="torch"
     )
     actions = rolled.actions.flatten(1, 2)
     return log_prob(rules, policy, batch, latents, actions, engine="torch")
@@ -161,8 +171,8 @@ def check_adjustment(
 
 def check_gradients(policy: Any, rules: Any, batch: Any, rng: torch.Generator) -> None:
     """Check that scores have gradients with respect to weights."""
-    copy = copy_policy(policy, WEIGHT_NOISE).requires_grad_(True)
-    latents = copy.space.sample((1, LATENTS), rng)
+    copy = copy_policy(policy, TRIALS.weight_noise).requires_grad_(True)
+    latents = copy.space.sample((1, TRIALS.latents), rng)
     starts = rules.starts(batch)
     rolled = rollout(
         rules,
@@ -170,7 +180,7 @@ def check_gradients(policy: Any, rules: Any, batch: Any, rng: torch.Generator) -
         batch,
         latents,
         starts,
-        seed=SEED,
+        seed=TRIALS.seed,
         engine="torch",
     )
     actions = rolled.actions.flatten(1, 2)
@@ -187,7 +197,7 @@ def check_gradients(policy: Any, rules: Any, batch: Any, rng: torch.Generator) -
 def copy_policy(policy: Any, noise: float = 0.0) -> Any:
     """Return a new policy of the same sizes with the same weights, and perhaps some noise."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
+        torch.manual_seed(TRIALS.seed)
         copy = type(policy)(policy.architecture)
         copy.load_state_dict(policy.state_dict())
         for weight in copy.parameters():
@@ -208,7 +218,7 @@ def check_copies_of_policy(policy: Any, rules: Any, batch: Any) -> None:
         return
     wide = policy.widened(2)
     expect(wide.space == Box(2), "`widened` returns a policy with a latent space of the given size")
-    rng = torch.Generator().manual_seed(SEED)
+    rng = torch.Generator().manual_seed(TRIALS.seed)
     anywhere = wide.space.sample((1, 1), rng)
     same = log_prob_of_rollouts(wide, rules, batch, anywhere, starts)
     expect(is_close(same, expected), "every latent of a widened policy behaves like the original")

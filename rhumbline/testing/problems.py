@@ -22,8 +22,6 @@ from rhumbline.testing.contracts import (
 )
 from rhumbline.testing.policies import check_policy
 
-VIEWS = 40  # of each plan
-
 
 def check_problem(
     rules: Problem[Any, Any],
@@ -160,14 +158,11 @@ def check_walk(rules: Any, batch: Any, rng: torch.Generator) -> Walk:
     """Roll out random decisions, check every step, and return the rollouts."""
     actions = rules.action_count(batch)
     starts = rules.starts(batch)
-    expect(
-        starts.ndim == 2 and starts.shape[0] == len(batch.key) and starts.shape[1] >= 1,
-        "starts are [instances, starts], one start at least",
-    )
-    expect(
-        starts.dtype == torch.int64 and int(starts.min()) >= 0 and int(starts.max()) < actions,
-        f"starts are int64 and from 0 to {actions - 1}",
-    )
+    has_shape = starts.ndim == 2 and starts.shape[0] == len(batch.key) and starts.shape[1] >= 1
+    expect(has_shape, "starts are [instances, starts], one start at least")
+    is_int64 = starts.dtype == torch.int64
+    is_action = int(starts.min()) >= 0 and int(starts.max()) < actions
+    expect(is_int64 and is_action, f"starts are int64 and from 0 to {actions - 1}")
     check_purity(rules, batch)
     walk = random_walk(rules, batch, rng)
     check_state(walk)
@@ -270,8 +265,9 @@ def check_plans(rules: Any, batch: Any, instances: Sequence[Any], walk: Walk) ->
             expect(isinstance(plan, Plan), f"{type(plan).__name__} is a rhumbline.problems.Plan")
             plan.check(instance)
             own = plan.cost(instance)
+            tolerance = TOLERANCE * max(1.0, abs(own))
             expect(
-                abs(own - cost) <= TOLERANCE * max(1.0, abs(own)),
+                abs(own - cost) <= tolerance,
                 f"cost times scale is the plan's own cost; it is {cost}, the plan's is {own}",
             )
             json.dumps(plan.to_file_numbers(instance))
@@ -300,14 +296,15 @@ def check_views(
     same_plan: Callable[[list[int]], object] | None,
 ) -> None:
     """Check that views are sequences of the same plans, from starts, at the same cost."""
+    count = 40  # of each plan
     plans = walk.actions[:, -1]
-    uniforms = torch.rand(len(plans), VIEWS, 2, generator=rng)
+    uniforms = torch.rand(len(plans), count, 2, generator=rng)
     views = rules.views(plans, uniforms)
     expect(
-        views.shape == (len(plans), VIEWS, plans.shape[1]),
+        views.shape == (len(plans), count, plans.shape[1]),
         "views are [instances, views, actions], as long as the sequences they are made from",
     )
-    cost = rules.cost(batch, plans[:, None]).expand(-1, VIEWS)
+    cost = rules.cost(batch, plans[:, None]).expand(-1, count)
     expect(is_close(rules.cost(batch, views), cost), "views of a plan cost as much as the plan")
     starts = rules.starts(batch)
     is_start = views[:, :, :1] == starts[:, None]

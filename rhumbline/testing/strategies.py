@@ -22,8 +22,15 @@ class TraceStep(NamedTuple):
     latest: list[float]  # costs of the step
 
 
-MIN_SENTENCE = 4  # words of a refusal
-MANY_ATTEMPTS = 64  # enough for several generations
+@dataclass(frozen=True)
+class StrategyTrials:
+    """What a strategy is tried with."""
+
+    min_refusal_words: int = 4  # of the sentence with which it refuses a problem
+    many_attempts: int = 64  # enough for several generations
+
+
+TRIALS = StrategyTrials()
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,8 @@ def check_strategy(
         trace = searcher.trace(group, attempts)
     except InputError as error:
         sentence = str(error)
-        expect(len(sentence.split()) >= MIN_SENTENCE, f"a refusal is a sentence, not '{sentence}'")
+        is_sentence = len(sentence.split()) >= TRIALS.min_refusal_words
+        expect(is_sentence, f"a refusal is a sentence, not '{sentence}'")
         return sentence
     check_trace(strategy, trace, attempts)
     expect(searcher.trace(group, attempts) == trace, "the same seed gives the same search")
@@ -94,8 +102,7 @@ def check_trace(strategy: Any, trace: list[TraceStep], attempts: int) -> None:
     expect(first.best == first.latest, "the best cost after the first step is that of the step")
     for before, after in pairwise(trace):
         expect(before.attempts <= after.attempts, "attempts never become fewer")
-        pairs = zip(before.best, after.latest, strict=True)
-        cheapest = [min(pair) for pair in pairs]
+        cheapest = list(map(min, before.best, after.latest))
         expect(after.best == cheapest, "the best cost is the cheapest of all steps so far")
 
 
@@ -105,14 +112,15 @@ def check_solutions(
     """Check that solutions are feasible plans at the cost of the trace."""
     solutions = searcher.solutions(instances, attempts)
     expect(len(solutions) == len(instances), "every instance has a solution")
+    last = trace[-1]
     for row, (instance, solution) in enumerate(zip(instances, solutions, strict=True)):
         solution.plan.check(instance)
         cost = solution.plan.cost(instance)
         expect(solution.cost == cost, "the cost of a solution is that of its plan")
-        expect(
-            are_close(cost, trace[-1].best[row]), "the cost of a solution is the best of the trace"
-        )
-        expect(solution.attempts == trace[-1].attempts, "a solution knows the attempts spent on it")
+        is_best = are_close(cost, last.best[row])
+        expect(is_best, "the cost of a solution is the best of the trace")
+        is_complete = solution.attempts == last.attempts
+        expect(is_complete, "a solution knows the attempts spent on it")
 
 
 def check_single_attempt(searcher: Searcher, instances: Sequence[Any]) -> None:
@@ -123,9 +131,9 @@ def check_single_attempt(searcher: Searcher, instances: Sequence[Any]) -> None:
 
 def check_batch_mates(searcher: Searcher, instances: Sequence[Any]) -> None:
     """Check that instances solved together take the steps they take alone."""
-    together = searcher.trace(instances, MANY_ATTEMPTS)
+    together = searcher.trace(instances, TRIALS.many_attempts)
     for row, instance in enumerate(instances):
-        alone = searcher.trace([instance], MANY_ATTEMPTS)
+        alone = searcher.trace([instance], TRIALS.many_attempts)
         for one, whole in zip(alone, together, strict=False):
             if one[:2] != whole[:2]:  # a beam is as wide as its widest instance needs
                 break

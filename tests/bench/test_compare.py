@@ -17,9 +17,9 @@ from rhumbline.bench import provenance
 from rhumbline.bench.compare import Comparison, measure_comparison, prepare_comparison
 from rhumbline.bench.compare.sets import (
     SetSelection,
-    draw_uniform,
+    draw_uniform_set,
     draw_validation_set,
-    draw_varied,
+    draw_varied_set,
     load_sets,
 )
 from rhumbline.bench.compare.tables import comparison_tables
@@ -61,11 +61,11 @@ def measured(
 @pytest.mark.parametrize(
     ("draw", "name", "count", "digest"),
     [
-        (draw_uniform, "tsp20", 2, "044bda507f7a070e"),
-        (draw_uniform, "vrp10", 2, "1e13e908f4aedb4f"),
-        (draw_uniform, "jssp3x3", 2, "47a13234f43acc82"),
-        (draw_varied, "vrp10", 4, "60eb36b36e640fef"),
-        (draw_varied, "tsp20", 4, "23c02df99bf18d9d"),
+        (draw_uniform_set, "tsp20", 2, "044bda507f7a070e"),
+        (draw_uniform_set, "vrp10", 2, "1e13e908f4aedb4f"),
+        (draw_uniform_set, "jssp3x3", 2, "47a13234f43acc82"),
+        (draw_varied_set, "vrp10", 4, "60eb36b36e640fef"),
+        (draw_varied_set, "tsp20", 4, "23c02df99bf18d9d"),
     ],
 )
 def test_validation_instances_are_always_the_same(
@@ -78,7 +78,7 @@ def test_validation_instances_are_always_the_same(
 
 def test_numbers_of_job_shops_are_those_of_python() -> None:
     """Lines of results are JSON, which knows no integers of NumPy."""
-    (shop,) = draw_uniform("jssp3x3", 1).instances
+    (shop,) = draw_uniform_set("jssp3x3", 1).instances
     assert {type(x) for row in shop.durations + shop.machines for x in row} == {int}
 
 

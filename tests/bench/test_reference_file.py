@@ -30,7 +30,7 @@ def test_the_better_cost_stays_with_its_maker() -> None:
     """
     old = references_of([5.0, 5.0, 5.0, np.nan], "old", [1.0, 4.0, np.nan, np.nan])
     new = references_of([6.0, 4.0, 5.0, 7.0, 8.0], "new", [2.0, 3.0, 5.0, np.nan, np.nan])
-    both = old.merged(new)
+    both = old.merge(new)
     assert both.cost.tolist() == [5.0, 4.0, 5.0, 7.0, 8.0]
     assert both.made_by.tolist() == ["old", "new", "old", "new", "new"]
     assert both.bound[:3].tolist() == [2.0, 4.0, 5.0]

@@ -29,12 +29,12 @@ def test_a_closed_gate_keeps_a_signal() -> None:
     with SignalGate() as gate:
         gate.close()
         send(signal.SIGTERM)
-        with gate.opened():
+        with gate.raise_at_once():
             pass
         with pytest.raises(KeyboardInterrupt):
             gate.raise_if_received()
         gate.raise_if_received()
-        with gate.opened(), pytest.raises(KeyboardInterrupt):
+        with gate.raise_at_once(), pytest.raises(KeyboardInterrupt):
             send(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) == before
 

@@ -169,7 +169,7 @@ def test_no_worker_hears_ctrl_c() -> None:
 @slow
 def test_processes_that_cannot_start_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as those of a script without a guard: one error, not one for each instance."""
-    monkeypatch.setattr(processes, "MAX_FAILED_STARTS", 2)
+    monkeypatch.setattr(processes.ProcessBackend, "max_failed_starts", 2)
     backend = ProcessBackend(DiesOnArrival(), WorkerPlan(1, 1))
     with pytest.raises(RhumbError, match="worker processes die as they start"):
         list(solve_chunks(cut_into_chunks(make_cities(100), 1), backend))

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -48,7 +49,8 @@ class PlayedHandler(BaseHTTPRequestHandler):
 @pytest.fixture
 def played(monkeypatch):
     """A server on this machine; a test sets its answers."""
-    monkeypatch.setattr(client_module, "FIRST_PAUSE", 0.0)
+    tuning = replace(client_module.TUNING, first_retry_seconds=0.0)
+    monkeypatch.setattr(client_module, "TUNING", tuning)
     server = ThreadingHTTPServer(("127.0.0.1", 0), PlayedHandler)
     server.asked = []
     server.url = f"http://127.0.0.1:{server.server_port}"

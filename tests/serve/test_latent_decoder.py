@@ -30,7 +30,7 @@ def dead(worker, number) -> None:
 @pytest.fixture
 def decoder(monkeypatch, tmp_path):
     monkeypatch.setattr(latent_decoder, "WorkerProcess", AnsweringWorker)
-    monkeypatch.setattr(latent_decoder, "DECODE_SECONDS", 0.05)
+    monkeypatch.setattr(latent_decoder.LatentDecoder, "max_seconds", 0.05)
     return LatentDecoder(ServiceSettings(data=tmp_path))
 
 

@@ -34,9 +34,8 @@ async def answer(scope, receive, send) -> None:
 
 @pytest.fixture
 def port(monkeypatch):
-    monkeypatch.setattr(timeouts, "HEAD_SECONDS", 0.3)
-    monkeypatch.setattr(timeouts, "REQUEST_SECONDS", 0.6)
-    monkeypatch.setattr(timeouts, "WRITE_SECONDS", 0.6)
+    limits = timeouts.TimeLimits(head_seconds=0.3, request_seconds=0.6, reading_seconds=0.6)
+    monkeypatch.setattr(timeouts, "LIMITS", limits)
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()  # connections wait until the server accepts them

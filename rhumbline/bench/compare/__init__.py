@@ -94,9 +94,17 @@ class Comparison:
             together=self.together,
             **options,
         )
-        parts = [text, policy, method.budget_text, f"{self.augment} copies" * (self.augment > 1)]
-        parts += ["polish" * self.polish, f"then {method.then}" * bool(method.then)]
-        return replace(method, name=", ".join(filter(None, parts)))
+        parts = [text]
+        if policy:
+            parts.append(policy)
+        parts.append(method.budget_text)
+        if self.augment > 1:
+            parts.append(f"{self.augment} copies")
+        if self.polish:
+            parts.append("polish")
+        if method.then:
+            parts.append(f"then {method.then}")
+        return replace(method, name=", ".join(parts))
 
 
 def refuse_repeated(option: str, values: Sequence[Any]) -> None:
@@ -200,4 +208,5 @@ def compile_kernels(pairs: Sequence[MethodOnSet]) -> None:
     """Make the attempts that do not count, so that the kernels of a comparison are compiled."""
     for pair in pairs:
         assert isinstance(pair.runner, SearchRunner)
-        pair.runner.warm_up(pair.instance_set.instances[: pair.runner.together], 0)
+        first = pair.instance_set.instances[: pair.runner.together]
+        pair.runner.warm_up(first, 0)

@@ -151,7 +151,7 @@ def make_file_set(place: str, problem: str, instances: tuple[Any, ...], digest: 
 def draw_validation_set(name: str, selection: SetSelection) -> InstanceSet:
     """Return instances of the distribution of a test set, of the size that the name says."""
     problem, _ = parse_set_name(name)
-    draw = draw_varied if selection.varied else draw_uniform
+    draw = draw_varied_set if selection.varied else draw_uniform_set
     drawn = draw(name, selection.first)
     digest = sha256()
     for array in drawn.arrays:
@@ -168,13 +168,14 @@ def draw_validation_set(name: str, selection: SetSelection) -> InstanceSet:
     return skip_instances(found, selection.skip)
 
 
-def draw_uniform(name: str, count: int) -> DrawnInstances:
+def draw_uniform_set(name: str, count: int) -> DrawnInstances:
     """Return instances as the test sets have them, such as tsp150, vrp100 or jssp10x10 names."""
     problem, size = parse_set_name(name)
-    return validation_sets()[problem].uniform(size, count)
+    sets = validation_sets()[problem]
+    return sets.uniform(size, count)
 
 
-def draw_varied(name: str, count: int) -> DrawnInstances:
+def draw_varied_set(name: str, count: int) -> DrawnInstances:
     """Return instances of other layouts: those of mixed training for TSP, four kinds of CVRP."""
     problem, size = parse_set_name(name)
     draw = validation_sets()[problem].varied
@@ -197,4 +198,8 @@ def parse_set_name(name: str) -> tuple[str, str]:
 
 def validation_sets() -> dict[str, ValidationSets]:
     """Return how validation instances are drawn, by problem."""
-    return {name: record.validation for name, record in BENCH_PROBLEMS.items() if record.validation}
+    found: dict[str, ValidationSets] = {}
+    for name, record in BENCH_PROBLEMS.items():
+        if record.validation:
+            found[name] = record.validation
+    return found

@@ -55,8 +55,9 @@ def paired_difference(ours: dict[str, float], theirs: dict[str, float]) -> MeanD
     common = [name for name in ours if theirs.get(name)]
     if not common:
         return None
-    ratios = np.array([ours[name] / theirs[name] for name in common])
-    return mean_difference(100.0 * (ratios - 1.0))
+    ratios = [ours[name] / theirs[name] for name in common]
+    percents = 100.0 * (np.array(ratios) - 1.0)
+    return mean_difference(percents)
 
 
 def costs_by_instance(results: Sequence[Result]) -> dict[str, float]:
@@ -109,7 +110,7 @@ def comparison_table(results: Sequence[Result]) -> str:
             "time / instance",
         ]
     ]
-    lines += [comparison_row(some, first, known) for some, first in with_first(results)]
+    lines += [comparison_row(some, first, known) for some, first in pair_with_first(results)]
     return markdown_table(lines)
 
 
@@ -121,19 +122,20 @@ def comparison_row(
     gap = paired_difference(costs, known)
     difference = None if first is some else paired_difference(costs, costs_by_instance(first))
     attempts = [result.attempts for result in some if result.attempts is not None]
-    seconds = sum(result.seconds / result.together for result in some) / len(some)
+    seconds = [result.seconds / result.together for result in some]
+    mean_cost = float(np.mean(list(costs.values()))) if costs else None
     return [
         some[0].method,
         f"{len(costs):,}",
-        mean_cost_text(float(np.mean(list(costs.values()))) if costs else None),
+        mean_cost_text(mean_cost),
         str(gap or "-"),
         str(difference or ""),
         f"{np.mean(attempts):,.0f}" if attempts else "",
-        duration_text(seconds),
+        duration_text(sum(seconds) / len(some)),
     ]
 
 
-def with_first(results: Sequence[Result]) -> Iterator[tuple[list[Result], list[Result]]]:
+def pair_with_first(results: Sequence[Result]) -> Iterator[tuple[list[Result], list[Result]]]:
     """Yield the results of each method, and those of the first method with the same budget."""
     firsts: dict[str, list[Result]] = {}
     methods = group_results(results, lambda result: result.method)
@@ -146,7 +148,7 @@ def with_first(results: Sequence[Result]) -> Iterator[tuple[list[Result], list[R
 def difference_notes(results: Sequence[Result]) -> list[str]:
     """Return a sentence for each paired difference: whether it is significant."""
     notes = list[str]()
-    for some, first in with_first(results):
+    for some, first in pair_with_first(results):
         if first is some:
             continue
         difference = paired_difference(costs_by_instance(some), costs_by_instance(first))

@@ -272,9 +272,9 @@ def shift_curve(
         costs = costs_at_power(results, power)
         base_costs = costs_at_power(base, power)
         differences = [[base_costs[key] - cost] for key, cost in costs.items()]
-        all_base_costs = list(base_costs.values())
-        scale = 100.0 / np.mean(all_base_costs)
-        mean, half = mean_and_half_interval(scale * np.array(differences))
+        mean_base_cost = np.mean(list(base_costs.values()))
+        percents = 100.0 / mean_base_cost * np.array(differences)
+        mean, half = mean_and_half_interval(percents)
         points.append(Point(power, mean[0], half[0]))
     return measured_curve(label, points, results)
 

@@ -103,4 +103,5 @@ def search_path(task: Task, generations: int) -> SearchPath:
 
 def to_float64(values: Tensor) -> Float[np.ndarray, "..."]:
     """Copy values to the host, in double precision."""
-    return values.cpu().numpy().astype(np.float64)
+    on_host = values.cpu().numpy()
+    return on_host.astype(np.float64)

@@ -37,7 +37,8 @@ def radar_figure(results: Sequence[Result], palette: Palette | None = None) -> A
         axis_titles.append(f"{category}\n{axis_size_text(common)}")
         set_scores = [normalised_scores(set_results) for set_results in common]
         for name in names:
-            scores[name].append(float(np.mean([by_name[name] for by_name in set_scores])))
+            scores_of_name = [by_name[name] for by_name in set_scores]
+            scores[name].append(float(np.mean(scores_of_name)))
     if len(axis_titles) < 3 or len(names) < 2:
         return None
     title = (

@@ -64,7 +64,7 @@ class References:
             columns[column.name] = both[:count]
         return References(**columns)
 
-    def merged(self, found: "References") -> "References":
+    def merge(self, found: "References") -> "References":
         """Return the lower cost of each instance with its maker, and the higher bound.
 
         Of equal costs, that of `self` stays.
@@ -128,7 +128,7 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
 def add_references(path: Path, found: References) -> None:
     """Merge costs into a file in one step. What the file holds by now stays, unless it is worse."""
     stored = read_references(path) if path.exists() else References.empty(0)
-    merged = stored.merged(found)
+    merged = stored.merge(found)
     refuse_broken_bounds(path, merged)
     columns: dict[str, np.ndarray] = {
         "cost": merged.cost,

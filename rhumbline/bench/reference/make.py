@@ -112,7 +112,7 @@ def make_references(
         yield from fill_references(
             file,
             instance_set.instances[:limit],
-            bounded_solve(solver),
+            make_solve(solver),
             solver.description,
             replace(options, minutes=minutes_left),
         )
@@ -136,7 +136,7 @@ def merge_file(file: Path, other: Path) -> None:
         add_references(file, read_references(other))
 
 
-def bounded_solve(solver: ReferenceSolver) -> BoundedSolve:
+def make_solve(solver: ReferenceSolver) -> BoundedSolve:
     """Return a function that solves an instance with a reference solver and its budget."""
     if solver.solver == "cpsat":
         return partial(solve_by_cpsat, seconds=solver.seconds or 0.0)

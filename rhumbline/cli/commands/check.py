@@ -33,7 +33,7 @@ class CheckFiles:
     plans: list[Path] = field(default_factory=list[Path])
     shown: dict[str, str] = field(default_factory=dict[str, str])  # displayed names by path
 
-    def for_users(self, text: str) -> str:
+    def replace_names(self, text: str) -> str:
         """Return a text with displayed names in place of those of temporary files."""
         for name, shown in self.shown.items():
             text = text.replace(name, shown)
@@ -82,11 +82,13 @@ def check_given_plans(paths: Sequence[Path], limits: Limits, as_json: bool) -> i
         for one in check_plan_files(instances, files.plans):
             found.append(one)
             line = check_json(one) if as_json else check_line(one)
-            print_result(files.for_users(line))
+            print_result(files.replace_names(line))
     checked = {id(one.instance) for one in found}
     unchecked = [instance.name for instance in instances if id(instance) not in checked]
     if unchecked:
-        shown = ", ".join(unchecked[:3]) + (", ..." if len(unchecked) > 3 else "")
+        shown = ", ".join(unchecked[:3])
+        if len(unchecked) > 3:
+            shown += ", ..."
         print_note(f"no plan for {len(unchecked):,} of {len(instances):,} instances: {shown}")
     return Infeasible.exit_code if any(one.violation for one in found) else 0
 

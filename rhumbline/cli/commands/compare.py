@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rhumbline.cli.arguments import SuggestingParser
 from rhumbline.cli.process import (
-    INTERRUPTED,
+    ExitCode,
     defer_signals,
     print_note,
     print_result,
@@ -21,6 +21,7 @@ from rhumbline.cli.process import (
 
 if TYPE_CHECKING:
     from rhumbline.bench.compare import Comparison
+    from rhumbline.bench.instance_sets import InstanceSet
     from rhumbline.bench.methods import BenchOptions
     from rhumbline.bench.runner import MethodOnSet
 
@@ -45,7 +46,8 @@ EXAMPLES = """examples:
 
 def run_compare(words: Sequence[str]) -> int:
     """Parse the words behind `bench compare` and run; return the exit code."""
-    return run_command(partial(compare_methods, make_parser().parse_args(words)))
+    given = make_parser().parse_args(words)
+    return run_command(partial(compare_methods, given))
 
 
 def make_parser() -> SuggestingParser:
@@ -170,17 +172,20 @@ def parse_words(text: str) -> tuple[str, ...]:
 
 def parse_solvers(text: str) -> tuple[str, ...]:
     """Return names of solvers with commas between them, for argparse; "" stands for none."""
-    return tuple("" if word == "none" else word for word in parse_words(text))
+    words = parse_words(text)
+    return tuple("" if word == "none" else word for word in words)
 
 
 def parse_integers(text: str) -> tuple[int, ...]:
     """Return whole numbers with commas between them, for argparse."""
-    return tuple(int(word) for word in text.split(","))
+    words = text.split(",")
+    return tuple(map(int, words))
 
 
 def parse_numbers(text: str) -> tuple[float, ...]:
     """Return numbers with commas between them, for argparse."""
-    return tuple(float(word) for word in text.split(","))
+    words = text.split(",")
+    return tuple(map(float, words))
 
 
 def compare_methods(given: argparse.Namespace) -> int:
@@ -209,7 +214,9 @@ def compare_methods(given: argparse.Namespace) -> int:
         seeds=given.seeds,
     )
     options = BenchOptions(device=given.device, engine=given.engine, threads=given.threads)
-    sets = [one for place in given.sets for one in load_sets(place, selection, print_warning)]
+    sets: list[InstanceSet] = []
+    for place in given.sets:
+        sets += load_sets(place, selection, print_warning)
     pairs = prepare_comparison(comparison, sets, options)
     if given.compile_only:
         compile_kernels(pairs)
@@ -243,7 +250,7 @@ def measure_and_print(
     print_tables(out, comparison, pairs)
     if not given.quiet:
         print_note(f"-> {out}")
-    return INTERRUPTED if interrupted else 0
+    return ExitCode.INTERRUPTED if interrupted else 0
 
 
 def default_file(pairs: "Sequence[MethodOnSet]") -> Path:
@@ -251,7 +258,8 @@ def default_file(pairs: "Sequence[MethodOnSet]") -> Path:
     from rhumbline.cli.bench_run import RESULTS_FOLDER
 
     sets = dict.fromkeys(pair.instance_set.spec.name for pair in pairs)
-    name = re.sub(r"[^\w.]+", "-", " ".join(sets))
+    words = " ".join(sets)
+    name = re.sub(r"[^\w.]+", "-", words)
     return RESULTS_FOLDER / f"compare-{name[:100]}.jsonl"
 
 

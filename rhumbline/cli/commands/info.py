@@ -136,13 +136,16 @@ def installation_lines(facts: Facts) -> Iterator[str]:
     for name, number in facts["versions"].items():
         installed = number or "(not installed)"
         versions.append(f"{name} {installed}")
-    yield f"versions     {', '.join(versions)}"
-    yield f"devices      {', '.join(facts['devices'])}"
+    all_versions = ", ".join(versions)
+    devices = ", ".join(facts["devices"])
+    yield f"versions     {all_versions}"
+    yield f"devices      {devices}"
     for name, reason in facts["engines"].items():
         state = f"not available: {reason}" if reason else "available"
         yield f"engine       {name}: {state}"
     for checkpoint in facts["checkpoints"]:
-        yield f"checkpoint   {'   '.join(checkpoint_lines(checkpoint))}"
+        words = "   ".join(checkpoint_lines(checkpoint))
+        yield f"checkpoint   {words}"
     if not facts["checkpoints"]:
         yield "checkpoint   none in this package; train one with `rhumb train`"
 
@@ -161,14 +164,15 @@ def describe_checkpoint(facts: Facts) -> Iterator[str]:
     unit = size_unit(problem)
     training = f"trained at {facts['trained_at']} {unit}"
     updates = f"{facts['updates']:,} updates"
-    weights = f"{facts['weights']:,} weights"
     yield f"{name}: {problem}, {training}, {updates}"
-    yield f"{weights}, {latent_text(facts)}"
+    latents = latent_text(facts)
+    yield f"{facts['weights']:,} weights, {latents}"
     if facts["validation"]:
         yield validation_text(facts)
     versions = [f"{library} {number}" for library, number in facts["versions"].items()]
     if versions:
-        yield f"made with {', '.join(versions)}"
+        libraries = ", ".join(versions)
+        yield f"made with {libraries}"
 
 
 def size_unit(problem: str) -> str:
@@ -189,7 +193,8 @@ def validation_text(facts: Facts) -> str:
     for name, cost in facts["validation"].items():
         label = labels.get(name, name)
         costs.append(f"{label} {cost:.4f}")
-    return f"validation {', '.join(costs)}"
+    listed = ", ".join(costs)
+    return f"validation {listed}"
 
 
 def latent_text(facts: Facts) -> str:

@@ -11,8 +11,6 @@ from rhumbline.errors import Infeasible
 if TYPE_CHECKING:
     from rhumbline.distributed.merge import Merged
 
-MAX_NAMED_RANGES = 8  # in a message
-
 
 def merge_command(
     files: Annotated[
@@ -58,17 +56,18 @@ def report_merged(merged: "Merged") -> None:
         print_note(f"error: {len(merged.missing):,} instances are missing, at places {places}")
 
 
-def ranges_text(places: list[int]) -> str:
+def ranges_text(places: list[int], max_ranges: int = 8) -> str:
     """Format increasing numbers as ranges: "3, 7-9"; only the first few."""
     ranges: list[list[int]] = []
     for place in places:
-        if ranges and place == ranges[-1][1] + 1:
+        is_next = bool(ranges) and place == ranges[-1][1] + 1
+        if is_next:
             ranges[-1][1] = place
         else:
             ranges.append([place, place])
     words: list[str] = []
-    for first, last in ranges[:MAX_NAMED_RANGES]:
+    for first, last in ranges[:max_ranges]:
         words.append(str(first) if first == last else f"{first}-{last}")
-    if len(ranges) > MAX_NAMED_RANGES:
+    if len(ranges) > max_ranges:
         words.append("...")
     return ", ".join(words)

@@ -76,7 +76,9 @@ def sample_command(
     if power is not None and not mutate:
         message = "says how strong a mutation is; name one with --mutate"
         raise typer.BadParameter(message, param_hint="--power")
-    mutation = Mutation(mutate, 0.5 if power is None else power) if mutate else None
+    mutation = None
+    if mutate:
+        mutation = Mutation(mutate, 0.5 if power is None else power)
     request = SampleRequest(problem, size, count, seed, mutation)
     raise typer.Exit(run_command(lambda: write_samples(request, out, force)))
 
@@ -128,10 +130,10 @@ def parse_sample_size(problem: "Problem[Any, Any]", text: str | None, count: int
     has_two_numbers = isinstance(default, str)
     size = str(default) if text is None else text
     numbers = size.split("x") if has_two_numbers else [size]
-    if not all(is_positive_integer(number) for number in numbers):
+    if not all(map(is_positive_integer, numbers)):
         message = f"'{size}' is no size of {problem.name}; one is {default}"
         raise typer.BadParameter(message, param_hint="--size")
-    entries = count * math.prod(int(number) for number in numbers)
+    entries = count * math.prod(map(int, numbers))
     max_entries = 1 << 28  # 2 GiB of coordinates
     if entries > max_entries:
         message = f"size x count is {entries:,}; at most {max_entries:,}"
@@ -141,7 +143,9 @@ def parse_sample_size(problem: "Problem[Any, Any]", text: str | None, count: int
 
 def is_positive_integer(text: str) -> bool:
     """Return whether a text is a number from 1 to 999,999,999."""
-    return text.isdecimal() and 0 < int(text) < 10**9
+    if not text.isdecimal():
+        return False
+    return 0 < int(text) < 10**9
 
 
 def mutate_points(xy: "np.ndarray", mutation: Mutation, seed: int) -> "np.ndarray":
@@ -156,5 +160,6 @@ def mutate_points(xy: "np.ndarray", mutation: Mutation, seed: int) -> "np.ndarra
     mutated: list[np.ndarray] = []
     for place, points in enumerate(xy):
         rng = np.random.default_rng([seed, place])
-        mutated.append(mutate(points.astype(np.float64), mutation.operator, mutation.power, rng))
+        exact = points.astype(np.float64)
+        mutated.append(mutate(exact, mutation.operator, mutation.power, rng))
     return np.stack(mutated).astype(xy.dtype)

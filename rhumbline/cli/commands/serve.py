@@ -10,8 +10,6 @@ import typer
 from rhumbline.cli.process import print_note, run_command
 from rhumbline.errors import InputError, MissingExtra
 
-UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-
 
 def serve_command(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
@@ -55,7 +53,7 @@ def serve_command(
             data=data,
             workers=workers or default_workers(),
             policies=policies_by_problem(policy or ()),
-            keep_seconds=duration(keep),
+            keep_seconds=parse_duration(keep),
             max_batch=batch,
         )
         tokens = read_tokens(token_file) if token_file else None
@@ -73,12 +71,13 @@ def require_server() -> None:
         raise MissingExtra(f"{needs}; get them with: pip install 'rhumbline[serve]'")
 
 
-def duration(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Return the number of seconds that a text such as 90s, 12h or 7d means."""
+    unit_seconds = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
     found = re.fullmatch(r"(\d{1,6})([smhd])", text.strip())
     if not found:
         raise InputError(
             f"--keep is '{text[:20]}', expected a number with s, m, h or d, such as 7d"
         )
     number, unit = found.groups()
-    return int(number) * UNITS[unit]
+    return int(number) * unit_seconds[unit]

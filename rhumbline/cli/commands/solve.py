@@ -27,7 +27,7 @@ from rhumbline.kernels.numba.rollout import precompile
 MANY = "Many instances"  # of the help (docs/guide/scale.md)
 
 
-def start_compiling(place: Path) -> None:
+def start_compiling_for(place: Path) -> None:
     """Start to compile the CPU kernel, if there is one, for a file or the files of a folder.
 
     Only the suffix tells, because files are read later.
@@ -298,7 +298,7 @@ def solve_command(
         refuse_for_many({"--json": as_json and results})
     with exit_on_error():
         if device is not DeviceChoice.cuda and engine is not EngineChoice.torch:
-            start_compiling(files[0])  # torch is imported in the meantime
+            start_compiling_for(files[0])  # torch is imported in the meantime
         with defer_signals():
             import torch
 
@@ -310,7 +310,7 @@ def solve_command(
             from rhumbline.search.after_search import AfterSearch
         given = tuple(settings or ())
         solve_request.check_after_search(then, attempts, seconds or total_seconds)
-        solve_request.check_strategy(search, given)
+        solve_request.check_search(search, given)
         request = SolveRequest(
             budget=budget_or_default(attempts, seconds, total_seconds),
             total_seconds=total_seconds,
@@ -342,7 +342,7 @@ def solve_command(
                 chunk=chunk,
             )
             raise typer.Exit(many_run.run_many(files, request, options, many, verbosity))
-        with solve_request.wrong_usage(), SignalGate() as gate:
+        with solve_request.report_wrong_usage(), SignalGate() as gate:
             job = solve_run.prepare_job(files, request, options, paths, verbosity, gate)
             code = solve_run.run_job(job)
     raise typer.Exit(code)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from rhumbline.cli.arguments import SuggestingParser
 from rhumbline.cli.output_files import prepare_folder
 from rhumbline.cli.process import (
-    INTERRUPTED,
+    ExitCode,
     defer_signals,
     print_note,
     print_result,
@@ -138,7 +138,7 @@ def run_training(options: argparse.Namespace) -> int:
             print_note(f"interrupted; the last checkpoint in {out} is intact")
         else:
             print_note("interrupted before the first checkpoint")
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     if not reports and resume == "auto" and is_first_process():
         print_note(f"{out}: nothing to train, all updates are done")
     if not reports and resume != "auto":
@@ -240,7 +240,8 @@ def complete_length(file: FileIO) -> int:
     tail = 1 << 16  # more than a line has
     file.seek(max(0, end - tail))
     last = file.read(min(end, tail))
-    return end - len(last) + last.rfind(b"\n") + 1
+    last_break = last.rfind(b"\n")
+    return end - len(last) + last_break + 1
 
 
 def print_report_row(report: "Report", *, titles: bool) -> None:

@@ -2,16 +2,17 @@
 
 import time
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from rhumbline.cli import render
 from rhumbline.search.solution import Solution
-
-SECONDS_BETWEEN_LINES = 5.0
 
 
 @dataclass
 class ManyCounts:
     """How far a run is."""
+
+    seconds_between_lines: ClassVar[float] = 5.0
 
     total: int | None  # instances of our shard, if that is known
     solved: int = 0
@@ -19,7 +20,10 @@ class ManyCounts:
     over_limit: int = 0  # plans that exceed a limit of their instance
     sum_of_costs: float = 0.0
     start_time: float = field(default_factory=time.monotonic)
-    next_line: float = field(default_factory=lambda: time.monotonic() + SECONDS_BETWEEN_LINES)
+    next_line: float = 0.0  # when the next line of progress is due; set at the start
+
+    def __post_init__(self) -> None:
+        self.next_line = self.start_time + self.seconds_between_lines
 
     def count(self, solution: Solution) -> None:
         """Count an instance with a plan."""
@@ -41,7 +45,7 @@ class ManyCounts:
         """Return whether it is time for a line of progress; the next one is due later."""
         if time.monotonic() < self.next_line:
             return False
-        self.next_line = time.monotonic() + SECONDS_BETWEEN_LINES
+        self.next_line = time.monotonic() + self.seconds_between_lines
         return True
 
     def rate_text(self) -> str:
@@ -59,8 +63,8 @@ class ManyCounts:
         parts = [f"{finished:,} of {self.total:,} done", self.rate_text()]
         if self.done:
             rest = max(0, self.total - finished)
-            seconds = round(rest * self.seconds / self.done)
-            left = render.format_duration(seconds)
+            seconds_per_instance = self.seconds / self.done
+            left = render.format_duration(round(rest * seconds_per_instance))
             parts.append(f"about {left} left")
         return render.SEPARATOR.join(parts)
 
@@ -74,8 +78,8 @@ class ManyCounts:
             parts.append(f"{skipped:,} were there already")
         if self.solved:
             parts.append(f"mean cost {self.sum_of_costs / self.solved:,.4f}")
-        duration = round(self.seconds, 1)
-        parts.append(render.format_duration(duration))
+        duration = render.format_duration(round(self.seconds, 1))
+        parts.append(duration)
         if self.done:
             parts.append(self.rate_text())
         return render.SEPARATOR.join(parts)

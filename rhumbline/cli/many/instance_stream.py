@@ -40,7 +40,9 @@ class InstanceStream:
     @property
     def skipped_note(self) -> str | None:
         """A note on the files of folders that are no instances, if there are any."""
-        return skipped_text(self.skipped) if self.skipped else None
+        if not self.skipped:
+            return None
+        return skipped_text(self.skipped)
 
     def count(self) -> int | None:
         """Return the number of all instances, or None if a file does not tell it."""
@@ -76,4 +78,5 @@ class InstanceStream:
 
     def file_of(self, place: int) -> Path:
         """Return the file of an instance that was read."""
-        return self.begun[bisect_right(self.first_places, place) - 1]
+        following = bisect_right(self.first_places, place)
+        return self.begun[following - 1]

@@ -1,6 +1,7 @@
 """The work of `rhumb solve --results` and `--workers`: a stream of instances to result lines."""
 
 import json
+import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 from rhumbline.cli import render
 from rhumbline.cli.many.counts import ManyCounts
 from rhumbline.cli.many.instance_stream import InstanceStream
-from rhumbline.cli.process import INTERRUPTED, defer_signals, print_note, print_result
+from rhumbline.cli.process import ExitCode, defer_signals, print_note, print_result
 from rhumbline.cli.result_output import Verbosity
 from rhumbline.cli.solve_request import FileOptions
 from rhumbline.distributed.chunk_work import ChunkResult, HowSolved
@@ -58,15 +59,15 @@ class ManyRun:
         try:
             for result in solve_with_workers(chunks, self.request, self.options.workers):
                 with defer_signals():
-                    self.put_out(result)
+                    self.deliver(result)
                 if self.counts.is_line_due():
                     self.verbosity.note(self.counts.progress_text(self.remaining.skipped))
         except KeyboardInterrupt:
             self.report_interruption()
-            return INTERRUPTED
+            return ExitCode.INTERRUPTED
         return self.finish()
 
-    def put_out(self, result: ChunkResult) -> None:
+    def deliver(self, result: ChunkResult) -> None:
         """Write or print the results of a chunk."""
         lines: list[tuple[str, dict[str, Any]]] = []
         for place, solution in result.solutions.items():
@@ -96,7 +97,8 @@ class ManyRun:
             print_result(json.dumps(facts))
         else:
             width = len(solution.instance.name)
-            print_result(render.result_line(solution, width, (), how.after))
+            line = render.result_line(solution, width, (), how.after)
+            print_result(line)
 
     def solution_facts(self, place: int, solution: Solution, how: HowSolved) -> dict[str, Any]:
         """Return the facts of a result, for JSON."""
@@ -129,7 +131,8 @@ class ManyRun:
         if self.results is None:
             print_note(f"interrupted; {done} were solved")
             return
-        kept = f"{len(self.results.done):,} results are kept in {self.results.path}"
+        count = len(self.results.done)
+        kept = f"{count:,} results are kept in {self.results.path}"
         print_note(f"interrupted; {done} were solved; {kept}: the same command goes on from there")
 
     def finish(self) -> int:
@@ -159,7 +162,8 @@ def run_many(
     with open_results(options, request) as results:
         done = results.done if results else set[str]()
         remaining = RemainingChunks(done, options.shard)
-        counts = ManyCounts(shard_total(stream.count(), options.shard))
+        total = shard_total(stream.count(), options.shard)
+        counts = ManyCounts(total)
         run = ManyRun(request, options, verbosity, stream, remaining, results, counts)
         verbosity.note(plan_text(run))
         return run.solve()
@@ -183,14 +187,19 @@ def open_results(
 
 def shard_total(total: int | None, shard: Shard) -> int | None:
     """Return about how many instances a shard has."""
-    return None if total is None else -(-total // shard.count)
+    if total is None:
+        return None
+    return math.ceil(total / shard.count)
 
 
 def plan_text(run: ManyRun) -> str:
     """Format what is about to be done."""
     options = run.options
     total = run.counts.total
-    parts = ["instances" if total is None else render.format_count(total, "instance", "instances")]
+    instances = "instances"
+    if total is not None:
+        instances = render.format_count(total, "instance", "instances")
+    parts = [instances]
     if options.shard != WHOLE:
         parts.append(f"shard {options.shard}")
     if run.results and run.results.done:

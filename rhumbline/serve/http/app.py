@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,19 +32,28 @@ from rhumbline.serve.http.openapi import openapi_document
 from rhumbline.serve.http.problems import HANDLERS
 from rhumbline.serve.http.security import Guard, Tokens
 from rhumbline.serve.jobs import Job
-from rhumbline.serve.latents.plans import LANDSCAPE_EXTENTS
+from rhumbline.serve.latents.plans import LANDSCAPE
 from rhumbline.serve.requests import Refused
 from rhumbline.serve.service import Service
 from rhumbline.serve.settings import ServiceSettings
 
 PAGE = Path(__file__).parents[1] / "page"
-CLEANING_INTERVAL = 20.0  # seconds between two looks for old jobs and stuck workers
-MAX_LISTED = 200
-LONGEST_LATENT = 1_000  # numbers
-LARGEST_COORDINATE = 1_000.0  # of a latent; policies are trained for numbers of about 1
-LONGEST_KEY = 200  # characters of an Idempotency-Key
-PARSERS = 2  # instances that are read at the same time; reading holds the interpreter
-MAX_WAITING_CLICKS = 16  # questions about latents, which are answered one by one
+
+
+@dataclass(frozen=True)
+class ApiTuning:
+    """Limits of single requests, and how often the service cleans up."""
+
+    max_listed_jobs: int = 200
+    max_latent_numbers: int = 1_000
+    max_coordinate: float = 1_000.0  # of a latent; policies are trained for numbers of about 1
+    max_key_characters: int = 200  # of an Idempotency-Key
+    parsers: int = 2  # instances that are read at the same time; reading holds the interpreter
+    max_waiting_questions: int = 16  # about latents, which are answered one by one
+    cleaning_seconds: float = 20.0  # between two looks for old jobs and stuck workers
+
+
+TUNING = ApiTuning()
 
 
 class Api:
@@ -53,7 +63,7 @@ class Api:
         self.settings = settings
         self.service = Service(settings)
         # Slow requests wait outside the threads, so that quick ones always find a free thread.
-        self.parsing = CapacityLimiter(PARSERS)
+        self.parsing = CapacityLimiter(TUNING.parsers)
         self.drawing = CapacityLimiter(1)  # matplotlib is not safe in threads
         self.decoding = CapacityLimiter(1)
 
@@ -85,11 +95,13 @@ class Api:
         """GET /v1/jobs."""
         limit = limit_of(request)
         jobs = await self.in_thread(self.service.latest, request.state.client, limit)
-        return JSONResponse({"jobs": [job.view(with_plan=False) for job in jobs]})
+        views = [job.view(with_plan=False) for job in jobs]
+        return JSONResponse({"jobs": views})
 
     async def show(self, request: Request) -> Response:
         """GET /v1/jobs/{id}."""
-        return JSONResponse(self.job(request).view())
+        job = self.job(request)
+        return JSONResponse(job.view())
 
     async def cancel(self, request: Request) -> Response:
         """DELETE /v1/jobs/{id}: stop, and return the best plan."""
@@ -138,13 +150,16 @@ class Api:
     async def landscape(self, request: Request) -> Response:
         """GET /v1/jobs/{id}/landscape?extent=1.5: costs over a two-dimensional latent space."""
         extent = extent_of(request)
-        return await self.in_decoder(self.service.landscape, self.job(request), extent)
+        job = self.job(request)
+        return await self.in_decoder(self.service.landscape, job, extent)
 
     async def in_decoder(self, question: Callable[..., Any], *words: Any) -> Response:
         """Answer a question about latents; these are answered one by one."""
-        if self.decoding.statistics().tasks_waiting >= MAX_WAITING_CLICKS:
+        waiting = self.decoding.statistics().tasks_waiting
+        if waiting >= TUNING.max_waiting_questions:
             raise Refused(429, "too many questions about latents wait; try again later")
-        return JSONResponse(await self.in_thread(question, *words, limiter=self.decoding))
+        answer = await self.in_thread(question, *words, limiter=self.decoding)
+        return JSONResponse(answer)
 
     def latent_of(self, job: Job, body: Any) -> list[float]:
         """Return the latent that a client means: numbers, or the number of a recorded one."""
@@ -153,7 +168,9 @@ class Api:
         number = body.get("number")
         if number is None:
             return numbers_of(body.get("latent"))
-        found = self.service.find_latent(job, number) if type(number) is int else None
+        found = None
+        if type(number) is int:
+            found = self.service.find_latent(job, number)
         if found is None:
             raise InputError(f"there is no latent {shorten_repr(number)} in the record of this job")
         return found
@@ -180,26 +197,27 @@ class Api:
         while True:
             await self.in_thread(self.service.delete_old)
             await self.in_thread(self.service.kill_stuck_workers)
-            await asyncio.sleep(CLEANING_INTERVAL)
+            await asyncio.sleep(TUNING.cleaning_seconds)
 
 
 def idempotency_key_of(request: Request) -> str | None:
     """Return the key under which a client sends a job, if it has one."""
     key = request.headers.get("idempotency-key")
-    if key is None or 0 < len(key) <= LONGEST_KEY:
+    limit = TUNING.max_key_characters
+    if key is None or 0 < len(key) <= limit:
         return key
-    raise Refused(400, f"the Idempotency-Key has 1 to {LONGEST_KEY} characters")
+    raise Refused(400, f"the Idempotency-Key has 1 to {limit} characters")
 
 
 def numbers_of(latent: Any) -> list[float]:
     """Return a latent that was sent as a list of numbers."""
-    if not isinstance(latent, list) or not 0 < len(latent) <= LONGEST_LATENT:
+    if not isinstance(latent, list) or not 0 < len(latent) <= TUNING.max_latent_numbers:
         raise InputError("latent is no list of numbers")
+    limit = TUNING.max_coordinate
     for number in latent:
         is_number = type(number) in (int, float)
-        if not is_number or not abs(number) <= LARGEST_COORDINATE:
-            limit = f"{LARGEST_COORDINATE:g}"
-            expected = f"expected numbers from -{limit} to {limit}"
+        if not is_number or not abs(number) <= limit:
+            expected = f"expected numbers from -{limit:g} to {limit:g}"
             raise InputError(f"latent holds {shorten_repr(number)}, {expected}")
     return list(map(float, latent))
 
@@ -207,16 +225,17 @@ def numbers_of(latent: Any) -> list[float]:
 def limit_of(request: Request) -> int:
     """Return how many jobs to list."""
     text = request.query_params.get("limit", "50")
-    limit = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
-    if not 1 <= limit <= MAX_LISTED:
-        expected = f"expected a whole number from 1 to {MAX_LISTED}"
+    is_number = re.fullmatch("[0-9]{1,4}", text)
+    limit = int(text) if is_number else 0
+    if not 1 <= limit <= TUNING.max_listed_jobs:
+        expected = f"expected a whole number from 1 to {TUNING.max_listed_jobs}"
         raise InputError(f"limit is {shorten_repr(text)}, {expected}")
     return limit
 
 
 def extent_of(request: Request) -> float:
     """Return how far a heat map reaches; few values, so that heat maps can be kept."""
-    known = {f"{extent:g}": extent for extent in LANDSCAPE_EXTENTS}
+    known = {f"{extent:g}": extent for extent in LANDSCAPE.extents}
     smallest = next(iter(known))
     text = request.query_params.get("extent", smallest)
     if text not in known:

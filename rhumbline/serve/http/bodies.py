@@ -8,19 +8,18 @@ from starlette.requests import ClientDisconnect, Request
 
 from rhumbline.serve.requests import Refused
 
-BODY_SECONDS = 30.0  # in which a body must have arrived
-
 
 async def read_body(request: Request, max_bytes: int) -> Any:
     """Return the JSON of a body; refuse what is too large, too slow or no JSON."""
+    max_seconds = 30.0  # in which the body must have arrived
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Refused(415, "expected a body of Content-Type: application/json")
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(max_seconds):
             data = await read_limited(request, max_bytes)
     except TimeoutError:
-        raise Refused(408, f"the body did not arrive within {BODY_SECONDS:.0f} s") from None
+        raise Refused(408, f"the body did not arrive within {max_seconds:.0f} s") from None
     except ClientDisconnect:
         raise Refused(400, "the connection was closed before the body ended") from None
     try:

@@ -17,8 +17,13 @@ from rhumbline.serve.jobs import Job
 from rhumbline.serve.requests import Refused, make_instance, parse_request
 from rhumbline.serve.settings import ServiceSettings
 
-LONGEST_NAME = 80  # characters of a file name
 PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
+
+
+def instance_of(job: Job, settings: ServiceSettings) -> Any:
+    """Return the instance of a job, read from its request again."""
+    request = parse_request(job.body, settings)
+    return make_instance(request, settings)
 
 
 def instance_and_plan(job: Job, settings: ServiceSettings) -> tuple[Any, Any]:
@@ -26,7 +31,7 @@ def instance_and_plan(job: Job, settings: ServiceSettings) -> tuple[Any, Any]:
     best = job.best
     if best is None:
         raise Refused(409, "there is no plan yet; ask again in a moment")
-    instance = make_instance(parse_request(job.body, settings), settings)
+    instance = instance_of(job, settings)
     parse_plan = DOMAINS[instance.problem].files.parse_plan
     if parse_plan is None:
         raise Refused(501, f"plans of {instance.problem} have no file format")
@@ -39,7 +44,8 @@ def plan_file(job: Job, settings: ServiceSettings) -> Response:
     suffix = plan_suffix_for(instance)
     with tempfile.TemporaryDirectory(prefix="rhumb-serve-") as folder:
         path = Path(folder) / f"plan{suffix}"
-        write_plan(path, plan, instance, f"cost {plan.cost(instance):g}, found by rhumbline")
+        cost = plan.cost(instance)
+        write_plan(path, plan, instance, f"cost {cost:g}, found by rhumbline")
         text = path.read_bytes()
     return Response(text, headers=attachment(job, suffix), media_type="text/plain; charset=utf-8")
 
@@ -63,14 +69,15 @@ def picture_file(job: Job, settings: ServiceSettings, kind: str) -> Response:
 
 def attachment(job: Job, suffix: str) -> dict[str, str]:
     """Return the header with the file name of a download; unusual characters become dashes."""
+    max_characters = 80
     name = re.sub("[^A-Za-z0-9]", "-", job.name)
-    name = name[:LONGEST_NAME] or "plan"
+    name = name[:max_characters] or "plan"
     return {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
 
 
 def layout(job: Job, settings: ServiceSettings) -> dict[str, Any]:
     """Return what a page needs to draw plans of a job: positions and demands, or operations."""
-    instance = make_instance(parse_request(job.body, settings), settings)
+    instance = instance_of(job, settings)
     facts: dict[str, Any] = {
         "name": job.name,
         "problem": job.problem,

@@ -3,12 +3,21 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 from rhumbline.serve.jobs import Job, JobChanges
 
-HEARTBEAT_SECONDS = 15.0  # proxies close connections that are silent for long
-MIN_INTERVAL = 0.05  # seconds between two events
+
+@dataclass(frozen=True)
+class EventTuning:
+    """How often something is sent."""
+
+    heartbeat_seconds: float = 15.0  # proxies close connections that are silent for long
+    min_seconds_between_events: float = 0.05
+
+
+TUNING = EventTuning()
 
 
 async def job_events(job: Job) -> AsyncIterator[str]:
@@ -23,14 +32,16 @@ async def job_events(job: Job) -> AsyncIterator[str]:
             is_final = job.state.is_final
             has_new_plan = job.best_number != sent_best
             sent_best = job.best_number
-            yield event("job", job.view(with_plan=has_new_plan or is_final))
+            view = job.view(with_plan=has_new_plan or is_final)
+            yield format_event("job", view)
             if is_final:
                 return
-            await asyncio.sleep(MIN_INTERVAL)
-            while not await changes.wait(HEARTBEAT_SECONDS):
+            await asyncio.sleep(TUNING.min_seconds_between_events)
+            while not await changes.wait(TUNING.heartbeat_seconds):
                 yield ": waiting\n\n"
 
 
-def event(kind: str, data: Any) -> str:
+def format_event(kind: str, data: Any) -> str:
     """Format one event."""
-    return f"event: {kind}\ndata: {json.dumps(data)}\n\n"
+    text = json.dumps(data)
+    return f"event: {kind}\ndata: {text}\n\n"

@@ -6,13 +6,13 @@ import rhumbline
 from rhumbline.improvers import SOLVER_NAMES
 from rhumbline.search.strategies import STRATEGIES
 from rhumbline.serve.jobs import JobState
+from rhumbline.serve.requests import LIMITS
 from rhumbline.serve.settings import ServiceSettings
-
-JOB = {"$ref": "#/components/schemas/Job"}
 
 
 def openapi_document(settings: ServiceSettings) -> dict[str, Any]:
     """Return the whole description, with the limits of this server."""
+    job = {"$ref": "#/components/schemas/Job"}
     return {
         "openapi": "3.1.0",
         "info": {"title": "rhumbline", "version": rhumbline.__version__},
@@ -25,8 +25,8 @@ def openapi_document(settings: ServiceSettings) -> dict[str, Any]:
             },
             "/v1/jobs/{id}": {
                 "parameters": [job_parameter()],
-                "get": operation("JobState and best plan so far", {"200": ("Job", JOB)}),
-                "delete": operation("Stop, and return the best plan", {"200": ("Job", JOB)}),
+                "get": operation("JobState and best plan so far", {"200": ("Job", job)}),
+                "delete": operation("Stop, and return the best plan", {"200": ("Job", job)}),
             },
             "/v1/jobs/{id}/events": job_path(
                 "Server-sent events with the job", "text/event-stream"
@@ -56,8 +56,9 @@ def job_parameter() -> dict[str, Any]:
 
 def job_path(summary: str, kind: str) -> dict[str, Any]:
     """Return a path below a job that is only read."""
-    answer = {"description": summary, "content": {kind: {}}}
-    get = {"summary": summary, "responses": {"200": answer, "404": {"description": "No such job"}}}
+    found = {"description": summary, "content": {kind: {}}}
+    missing = {"description": "No such job"}
+    get = {"summary": summary, "responses": {"200": found, "404": missing}}
     return {"parameters": [job_parameter()], "get": get}
 
 
@@ -104,7 +105,7 @@ def schemas(settings: ServiceSettings) -> dict[str, Any]:
                 "search": {"type": "string", "enum": list(STRATEGIES)},
                 "then": {"type": "string", "enum": ["none", *SOLVER_NAMES]},
                 "seed": {"type": "integer", "minimum": 0},
-                "top": {"type": "integer", "minimum": 1, "maximum": 100},
+                "top": {"type": "integer", "minimum": 1, "maximum": LIMITS.max_plans},
                 "latents": {"type": "boolean"},
             },
         },

@@ -10,8 +10,6 @@ from starlette.responses import JSONResponse
 from rhumbline.errors import MissingExtra, RhumbError
 from rhumbline.serve.requests import Refused
 
-RETRY_SECONDS = 5
-
 
 def problem_response(status: int, detail: str, **more: Any) -> JSONResponse:
     """Return an error as its client sees it."""
@@ -19,7 +17,7 @@ def problem_response(status: int, detail: str, **more: Any) -> JSONResponse:
     body = {"type": "about:blank", "title": title, "status": status, "detail": detail} | more
     headers = {}
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        headers["Retry-After"] = str(RETRY_SECONDS)
+        headers["Retry-After"] = "5"  # seconds
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(body, status, headers, "application/problem+json")

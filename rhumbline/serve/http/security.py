@@ -13,16 +13,14 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-MIN_TOKEN_LENGTH = 16
-OPEN_PATHS = ("/health",)  # without a token
-PAGE_PATHS = ("/", "/page/")  # the page itself holds no data
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
-CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+# Of every answer.
 HEADERS = (
-    (b"content-security-policy", CONTENT_POLICY.encode()),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+        b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -46,6 +44,7 @@ class Tokens:
 
 def read_tokens(path: Path) -> Tokens:
     """Return the tokens of a file: `TOKEN` or `NAME TOKEN` in each line; # begins a comment."""
+    min_characters = 16  # of a token
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -60,12 +59,11 @@ def read_tokens(path: Path) -> Tokens:
         if len(words) > 2:
             raise InputError.at(path, number, "expected a token, or a name and a token")
         token = words[-1]
-        if len(token) < MIN_TOKEN_LENGTH:
-            least = (
-                f"at least {MIN_TOKEN_LENGTH} characters, for example from: openssl rand -hex 24"
-            )
+        if len(token) < min_characters:
+            least = f"at least {min_characters} characters, for example from: openssl rand -hex 24"
             raise InputError.at(path, number, f"the token is too short; expected {least}")
-        clients.append((token, words[0] if len(words) == 2 else f"token {number}"))
+        client = words[0] if len(words) == 2 else f"token {number}"
+        clients.append((token, client))
     if not clients:
         raise InputError(f"{path}: holds no token; write one in each line")
     return Tokens(tuple(clients))
@@ -101,16 +99,22 @@ class Guard:
         if self.hosts and host not in self.hosts:
             return 421, "this server answers to its own address only"
         scope["state"] = {**scope.get("state", {}), "client": client_address(scope)}
-        path = scope["path"]
-        is_open = path in OPEN_PATHS or path == PAGE_PATHS[0] or path.startswith(PAGE_PATHS[1])
-        if self.tokens is None or is_open:
+        if self.tokens is None or is_open(scope["path"]):
             return None
-        scheme, _, given = headers.get("authorization", b"").decode("latin-1").partition(" ")
-        client = self.tokens.client_of(given.strip()) if scheme.lower() == "bearer" else None
+        authorization = headers.get("authorization", b"").decode("latin-1")
+        scheme, _, token = authorization.partition(" ")
+        client = None
+        if scheme.lower() == "bearer":
+            client = self.tokens.client_of(token.strip())
         if client is None:
             return 401, "a valid token is needed: Authorization: Bearer TOKEN"
         scope["state"]["client"] = client
         return None
+
+
+def is_open(path: str) -> bool:
+    """Return whether a path needs no token: the page itself holds no data."""
+    return path in ("/", "/health") or path.startswith("/page/")
 
 
 def client_address(scope: Scope) -> str:

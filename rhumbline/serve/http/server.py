@@ -11,8 +11,16 @@ from rhumbline.serve.http.app import make_app
 from rhumbline.serve.http.security import LOOPBACK_HOSTS, Tokens
 from rhumbline.serve.settings import ServiceSettings
 
-MAX_CONNECTIONS = 1_000
-END_SECONDS = 3  # that open connections get at the end
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """How many connections there are at a time, and how long they may outlive the service."""
+
+    max_connections: int = 1_000
+    end_seconds: int = 3  # that open connections get at the end
+
+
+LIMITS = ConnectionLimits()
 
 
 @dataclass(frozen=True)
@@ -35,8 +43,9 @@ class Address:
     @property
     def url(self) -> str:
         """The address for a browser."""
-        is_ipv6 = ":" in self.host
-        host = f"[{self.host}]" if is_ipv6 else self.host
+        host = self.host
+        if ":" in host:  # IPv6
+            host = f"[{host}]"
         return f"http://{host}:{self.port}"
 
 
@@ -52,7 +61,8 @@ def run_server(settings: ServiceSettings, address: Address, tokens: Tokens | Non
     listener = open_socket(address)
     hosts: tuple[str, ...] = ()
     if tokens is None:  # a page of another site must not reach this server under its own name
-        hosts = tuple(f"{host}:{listener.getsockname()[1]}" for host in LOOPBACK_HOSTS)
+        port = listener.getsockname()[1]
+        hosts = tuple(f"{host}:{port}" for host in LOOPBACK_HOSTS)
     app: Any = make_app(settings, tokens, hosts)
     config = uvicorn.Config(
         app,
@@ -61,8 +71,8 @@ def run_server(settings: ServiceSettings, address: Address, tokens: Tokens | Non
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_graceful_shutdown=END_SECONDS,
+        limit_concurrency=LIMITS.max_connections,
+        timeout_graceful_shutdown=LIMITS.end_seconds,
         lifespan="on",
     )
     gc.freeze()  # what is loaded by now stays; later garbage collections skip it

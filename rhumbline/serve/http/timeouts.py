@@ -1,13 +1,22 @@
 """Time limits of connections: a client that sends or reads too slowly loses its connection."""
 
 import asyncio
+from dataclasses import dataclass
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEAD_SECONDS = 15.0  # in which the head of a request must have arrived
-REQUEST_SECONDS = 60.0  # in which all of it must have arrived
-WRITE_SECONDS = 60.0  # in which a client must read what waits for it
+
+@dataclass(frozen=True)
+class TimeLimits:
+    """How long a client may take."""
+
+    head_seconds: float = 15.0  # in which the head of a request must have arrived
+    request_seconds: float = 60.0  # in which all of it must have arrived
+    reading_seconds: float = 60.0  # in which a client must read what waits for it
+
+
+LIMITS = TimeLimits()
 
 
 class TimedProtocol(H11Protocol):
@@ -24,7 +33,7 @@ class TimedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
-        self.expect(HEAD_SECONDS)
+        self.expect(LIMITS.head_seconds)
 
     def data_received(self, data: bytes) -> None:
         """Take in a part of a request, and wait for the rest."""
@@ -32,10 +41,10 @@ class TimedProtocol(H11Protocol):
         state = self.conn.their_state
         if state is h11.IDLE and (self.arrival is None or self.head_is_complete):
             self.head_is_complete = False
-            self.expect(HEAD_SECONDS)
+            self.expect(LIMITS.head_seconds)
         elif state is h11.SEND_BODY and not self.head_is_complete:
             self.head_is_complete = True
-            self.expect(REQUEST_SECONDS)
+            self.expect(LIMITS.request_seconds)
         elif state not in (h11.IDLE, h11.SEND_BODY):
             self.head_is_complete = False
             self.expect(None)
@@ -49,7 +58,7 @@ class TimedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """Wait for a client that reads slowly."""
         super().pause_writing()
-        self.reading = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
+        self.reading = self.loop.call_later(LIMITS.reading_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Continue when the client has read."""

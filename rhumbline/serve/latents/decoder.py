@@ -10,19 +10,19 @@ from rhumbline.serve.requests import Refused
 from rhumbline.serve.settings import ServiceSettings
 from rhumbline.serve.worker import Message
 
-DECODE_SECONDS = 40.0  # that an answer may take, with the start of the process
-
 
 class LatentDecoder:
     """A worker for questions about latents, so that a click need not wait for a search."""
+
+    max_seconds = 40.0  # that an answer may take, with the start of the process
 
     def __init__(self, settings: ServiceSettings):
         self.answers: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.lock = threading.Lock()
         self.number = 0  # of the latest request; answers to earlier ones are ignored
-        self.worker = WorkerProcess(settings, 1, self.hear, self.report_death)
+        self.worker = WorkerProcess(settings, 1, self.handle_message, self.report_death)
 
-    def hear(self, worker: WorkerProcess, message: Message) -> None:
+    def handle_message(self, worker: WorkerProcess, message: Message) -> None:
         """Pass an answer of the process to the request that waits for it."""
         if message.kind != "idle":
             self.answers.put(message)
@@ -48,7 +48,7 @@ class LatentDecoder:
         """Return the answer to the latest request; a process that takes too long is replaced."""
         while True:
             try:
-                answer = self.answers.get(timeout=DECODE_SECONDS)
+                answer = self.answers.get(timeout=self.max_seconds)
             except queue.Empty:
                 self.worker.kill()
                 raise Refused(503, "this takes too long; try again later") from None

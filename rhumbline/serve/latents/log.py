@@ -8,9 +8,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-MAX_LATENTS = 5_000  # of one job; later ones replace random earlier ones
-MAX_STEPS = 60  # steps whose distributions are kept; of more, every second one is dropped
-FIRST_AXES = 64  # latents before the axes are computed for the first time
+
+@dataclass(frozen=True)
+class LogTuning:
+    """How much of a search is kept, and when its axes are computed."""
+
+    max_latents: int = 5_000  # of one job; later ones replace random earlier ones
+    max_steps: int = 60  # whose distributions are kept; of more, every second one is dropped
+    first_axes: int = 64  # latents before the axes are computed for the first time
+
+
+TUNING = LogTuning()
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,7 @@ class LatentLog:
     steps: list[DistributionStep] = field(default_factory=list[DistributionStep])
     tried: int = 0
     axes: Float[np.ndarray, "Z 2"] | None = None
-    due: int = FIRST_AXES
+    due: int = TUNING.first_axes
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def add(self, latents: list[list[float]], costs: list[float]) -> None:
@@ -44,13 +52,13 @@ class LatentLog:
         for latent, cost in zip(latents, costs, strict=True):
             number = self.tried
             self.tried += 1
-            if len(self.latents) < MAX_LATENTS:
+            if len(self.latents) < TUNING.max_latents:
                 self.latents.append(latent)
                 self.costs.append(cost)
                 self.numbers.append(number)
                 continue
             place = int(self.rng.integers(self.tried))
-            if place < MAX_LATENTS:
+            if place < TUNING.max_latents:
                 self.latents[place] = latent
                 self.costs[place] = cost
                 self.numbers[place] = number
@@ -63,7 +71,7 @@ class LatentLog:
             np.asarray(covariances, dtype=np.float32),
         )
         self.steps.append(step)
-        if len(self.steps) > MAX_STEPS:
+        if len(self.steps) > TUNING.max_steps:
             self.steps = self.steps[1::2]  # the latest one stays
 
     def latent(self, number: int) -> list[float] | None:
@@ -74,8 +82,8 @@ class LatentLog:
 
     def to_json(self) -> str:
         """Return what a stored log needs: all latents, and the picture as it was at the end."""
-        rounded = np.round(np.asarray(self.latents), 5).tolist()
-        record = {"latents": rounded, "picture": self.view()}
+        latents = np.round(np.asarray(self.latents), 5)
+        record = {"latents": latents.tolist(), "picture": self.view()}
         return json.dumps(record)
 
     def view(self) -> dict[str, Any]:
@@ -90,7 +98,7 @@ class LatentLog:
             "dimensions": latents.shape[1],
             "tried": self.tried,
             "points": [[x, y, cost, number] for (x, y), cost, number in rows],
-            "steps": [projected_step(step, axes) for step in self.steps],
+            "steps": [project_step(step, axes) for step in self.steps],
         }
 
     def current_axes(self, latents: Float[np.ndarray, "N Z"]) -> Float[np.ndarray, "Z 2"]:
@@ -99,15 +107,11 @@ class LatentLog:
         if size <= 2:
             return np.eye(size, 2)
         if self.axes is None or self.tried >= self.due:
-            _, _, directions = np.linalg.svd(latents - latents.mean(0), full_matrices=False)
-            axes = directions[:2].T
-            if axes.shape[1] < 2:
-                axes = np.eye(size, 2)
+            axes = principal_axes(latents)
             if self.axes is not None:
-                signs = np.sign((axes * self.axes).sum(0))
-                axes = axes * np.where(signs == 0, 1.0, signs)
+                axes = keep_directions(axes, self.axes)
             self.axes = axes
-            self.due = max(FIRST_AXES, 2 * self.tried)
+            self.due = max(TUNING.first_axes, 2 * self.tried)
         return self.axes
 
 
@@ -135,14 +139,32 @@ class StoredLatents:
         return self.picture
 
 
-def projected_step(step: DistributionStep, axes: Float[np.ndarray, "Z 2"]) -> dict[str, Any]:
+def principal_axes(latents: Float[np.ndarray, "N Z"]) -> Float[np.ndarray, "Z 2"]:
+    """Return the first two principal axes; those of the space if there are too few latents."""
+    centred = latents - latents.mean(0)
+    _, _, directions = np.linalg.svd(centred, full_matrices=False)
+    if len(directions) < 2:
+        return np.eye(latents.shape[1], 2)
+    return directions[:2].T
+
+
+def keep_directions(
+    axes: Float[np.ndarray, "Z 2"], before: Float[np.ndarray, "Z 2"]
+) -> Float[np.ndarray, "Z 2"]:
+    """Return axes that point to the sides to which those before them did."""
+    products = (axes * before).sum(0)
+    signs = np.where(products < 0, -1.0, 1.0)
+    return axes * signs
+
+
+def project_step(step: DistributionStep, axes: Float[np.ndarray, "Z 2"]) -> dict[str, Any]:
     """Return the means and the one-sigma ellipses of a step in the plane of the axes."""
     means = step.means @ axes
     covariances = axes.T @ step.covariances @ axes
     centres = list[dict[str, Any]]()
     for mean, covariance in zip(means, covariances, strict=True):
         centre = ellipse_of(covariance)
-        centre["mean"] = rounded(mean)
+        centre["mean"] = round_for_picture(mean)
         centres.append(centre)
     return {"tried": step.tried, "centres": centres}
 
@@ -154,12 +176,10 @@ def ellipse_of(covariance: Float[np.ndarray, "2 2"]) -> dict[str, Any]:
     radii = np.sqrt(positive)
     x, y = directions[:, 1]
     angle = math.atan2(y, x)
-    ellipse = dict[str, Any]()
-    ellipse["radii"] = rounded(radii[::-1])
-    ellipse["angle"] = round(angle, 4)
-    return ellipse
+    return {"radii": round_for_picture(radii[::-1]), "angle": round(angle, 4)}
 
 
-def rounded(values: Float[np.ndarray, "N"]) -> list[float]:
+def round_for_picture(values: Float[np.ndarray, "N"]) -> list[float]:
     """Return numbers with as many digits as a picture needs."""
-    return np.round(values.astype(np.float64), 4).tolist()
+    exact = values.astype(np.float64)
+    return np.round(exact, 4).tolist()
