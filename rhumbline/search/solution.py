@@ -5,6 +5,7 @@ from typing import Any
 
 from rhumbline.errors import LimitExceeded
 from rhumbline.problems import Plan
+from rhumbline.search.display import draw_plan, picture_of, table_of
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,30 @@ class Solution:
         name = self.instance.name
         text = ", ".join(facts)
         return f"<Solution of {name}: {text}>"
+
+    def plot(self, axes: Any = None, title: str = "") -> Any:
+        """Draw the plan, into `axes` of matplotlib if given, and return the axes.
+
+        The title is by default the name of the instance, the cost and the gap.
+        """
+        return draw_plan(self.instance, self.plan, axes, title)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the facts, and the plan if it can be drawn."""
+        gap = self.gap
+        facts = {
+            "instance": self.instance.name,
+            "cost": f"{self.cost:,}" if isinstance(self.cost, int) else f"{self.cost:,.4f}",
+            "gap": "" if gap is None else f"{gap:.2%}",
+            "attempts": f"{self.attempts:,}",
+            "seconds": f"{self.seconds:.1f}",
+            "found by": self.phase,
+        }
+        return table_of(facts, self._repr_png_())
+
+    def _repr_png_(self) -> bytes | None:
+        """Return a picture of the plan, or None where it cannot be drawn."""
+        return picture_of(self.instance, self.plan)
 
 
 def incumbent(
