@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test slow campaign check golden format bench gpu-check outside docs
+.PHONY: setup demo test slow campaign check golden format bench gpu-check outside docs dist
 
 setup: $(READY)
 
@@ -70,3 +70,9 @@ $(DOCS_READY): $(READY)
 
 docs: $(DOCS_READY)
 	$(BIN)/python -m sphinx -n -W --keep-going --fresh-env --quiet --builder html docs build/site
+
+# Wheels and sdists of the package and of the research weights, as a release has them.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m hatchling build --directory dist
+	cd packages/research-weights && $(abspath $(BIN))/python -m hatchling build --directory $(CURDIR)/dist

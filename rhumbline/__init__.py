@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from rhumbline.training.config import TrainConfig as TrainConfig
     from rhumbline.training.loop import train as train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 limit_spinning()  # before anything imports torch
 

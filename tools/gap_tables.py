@@ -85,6 +85,10 @@ PAPER_COSTS = {
     "vrp200": (21.766, (23.318, 23.817, 23.378, 22.946, 22.462)),
 }
 
+# Digests of weights that were measured in float32, and of the 16 bits that are shipped. Costs of
+# validation instances do not differ (research/notebooks/training.md), so these rows are not old.
+ROUNDED = {"c1152af0": "d226efd9", "d957415c": "234ca6fe", "70c64fa0": "347cd60b"}
+
 
 @dataclass(frozen=True)
 class GapRow:
@@ -121,7 +125,8 @@ class GapRow:
     @property
     def has_old_weights(self) -> bool:
         """Whether other weights are shipped today."""
-        return self.weights != shipped_weights(TEST_SETS[self.set][0])
+        stored = ROUNDED.get(self.weights, self.weights)
+        return stored != shipped_weights(TEST_SETS[self.set][0])
 
     def text(self) -> str:
         """The gap with its interval."""

@@ -7,6 +7,7 @@ import json
 import lzma
 import os
 import sys
+import zlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -295,21 +296,21 @@ def scan_lines(path: Path, warn: Warn) -> tuple[list[Result], int]:
 
 def is_packed(path: Path) -> bool:
     """Return whether a file is an archive, which is only read."""
-    return path.suffix == ".xz"
+    return path.suffix in UNPACKERS
 
 
 def read_unpacked(path: Path) -> bytes:
-    """Return the content of a file, unpacked if it is an archive (`.xz`).
+    """Return the content of a file, unpacked if it is an archive (`.gz` or `.xz`).
 
-    Results that are kept for good are packed to a twentieth of their size.
+    Results that are kept for good are packed to a tenth of their size.
     """
     content = read_any_bytes(path)
     if not is_packed(path):
         return content
     try:
         return unpack(content, path)
-    except lzma.LZMAError as error:
-        message = f"cannot be unpacked ({error}); make it with: xz -9 RESULTS.jsonl"
+    except (lzma.LZMAError, zlib.error) as error:
+        message = f"cannot be unpacked ({error}); make it with: gzip -9 RESULTS.jsonl"
         raise InputError.at(path, None, message) from error
 
 
@@ -317,15 +318,29 @@ def unpack(content: bytes, path: Path) -> bytes:
     """Return what an archive of one or more streams holds. Sizes and memory are bounded."""
     unpacked = b""
     while content:
-        unpacker = lzma.LZMADecompressor(memlimit=LIMITS.max_unpacker_bytes)
+        unpacker = UNPACKERS[path.suffix]()
         room = LIMITS.max_unpacked_bytes - len(unpacked)
         unpacked += unpacker.decompress(content, max_length=room + 1)
         if len(unpacked) > LIMITS.max_unpacked_bytes:
             raise too_large(path, LIMITS.max_unpacked_bytes)
         if not unpacker.eof:
-            raise lzma.LZMAError("its end is missing")
+            raise zlib.error("its end is missing")
         content = unpacker.unused_data.lstrip(b"\0")  # streams may be padded
     return unpacked
+
+
+def gzip_unpacker() -> Any:
+    """Return what unpacks a stream of gzip."""
+    return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)  # 16: the format of gzip
+
+
+def xz_unpacker() -> Any:
+    """Return what unpacks a stream of xz."""
+    return lzma.LZMADecompressor(memlimit=LIMITS.max_unpacker_bytes)
+
+
+# DuckDB and Polars read gzip; archives of earlier versions are xz.
+UNPACKERS: Mapping[str, Callable[[], Any]] = {".gz": gzip_unpacker, ".xz": xz_unpacker}
 
 
 def parse_result(row: bytes) -> Result:

@@ -6,7 +6,6 @@ that names it.
 """
 
 from dataclasses import asdict
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor
 from rhumbline.checkpoint.facts import TrainingFacts, parse_facts
 from rhumbline.checkpoint.facts import recorded_versions as recorded_versions
 from rhumbline.checkpoint.network import build_network
+from rhumbline.checkpoint.shipped import refuse_research_weights, shipped_checkpoints
 from rhumbline.checkpoint.tensor_file import path_exists, read_tensor_file, shorten_words
 from rhumbline.checkpoint.tensor_file import write_tensor_file as write_tensor_file
 from rhumbline.domains import DOMAINS, find_policy_family
@@ -76,14 +76,6 @@ def load_with_facts(
     return policy.requires_grad_(False), facts
 
 
-def shipped_checkpoints() -> dict[str, Path]:
-    """Return the checkpoints inside the package by name."""
-    package = Path(str(resources.files("rhumbline")))
-    folder = package / "weights"
-    paths = sorted(folder.glob("*.safetensors"))
-    return {path.stem: path for path in paths}
-
-
 def find_checkpoint(policy: str | None, problem: str) -> Path:
     """Return the checkpoint a user means: a shipped name, a path, or the default of a problem."""
     known = shipped_checkpoints()
@@ -95,6 +87,7 @@ def find_checkpoint(policy: str | None, problem: str) -> Path:
     if policy is None:
         missing = f"no weights for {problem} come with this version"
         raise CheckpointError(f"{missing}; train some and give them by --policy")
+    refuse_research_weights(policy)
     choices = ", ".join(known) or "(none shipped)"
     guess = did_you_mean(str(name), known)
     wanted = shorten(str(name))

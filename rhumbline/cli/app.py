@@ -48,7 +48,6 @@ def train_command(context: typer.Context) -> None:
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )

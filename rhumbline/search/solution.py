@@ -1,10 +1,18 @@
 """What a search returns: plans checked and priced on the host, and the phase that found each."""
 
+from base64 import b64encode
+from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
+from io import BytesIO
+from pkgutil import resolve_name
 from typing import Any
 
-from rhumbline.errors import LimitExceeded
+from rhumbline.domains import DOMAINS
+from rhumbline.errors import LimitExceeded, RhumbError
 from rhumbline.problems import Plan
+
+PICTURE_DPI = 80  # of pictures in a notebook; those in files have twice as many
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,30 @@ class Solution:
         text = ", ".join(facts)
         return f"<Solution of {name}: {text}>"
 
+    def plot(self, axes: Any = None, title: str = "") -> Any:
+        """Draw the plan, into `axes` of matplotlib if given, and return the axes.
+
+        The title is by default the name of the instance, the cost and the gap.
+        """
+        return draw_plan(self.instance, self.plan, axes, title)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the facts, and the plan if it can be drawn."""
+        gap = self.gap
+        facts = {
+            "instance": self.instance.name,
+            "cost": f"{self.cost:,}" if isinstance(self.cost, int) else f"{self.cost:,.4f}",
+            "gap": "" if gap is None else f"{gap:.2%}",
+            "attempts": f"{self.attempts:,}",
+            "seconds": f"{self.seconds:.1f}",
+            "found by": self.phase,
+        }
+        return facts_table(facts, self._repr_png_())
+
+    def _repr_png_(self) -> bytes | None:
+        """Return a picture of the plan, or None where it cannot be drawn."""
+        return plan_picture(self.instance, self.plan)
+
 
 def incumbent(
     instance: Any, plan: Plan, warm_start: Plan | None, attempts: int
@@ -94,3 +126,49 @@ def unmet_limit(plan: Plan, instance: Any, attempts: int) -> str | None:
         advice = "search longer, or allow more"
         return f"{error}; {attempts:,} {noun} found none within the limit: {advice}"
     return None
+
+
+# --- what a notebook shows
+
+
+def draw_plan(instance: Any, plan: Plan, axes: Any = None, title: str = "") -> Any:
+    """Draw a plan in the way of its problem; return the axes of matplotlib.
+
+    Raises `MissingExtra` without matplotlib, and `InputError` for problems without pictures.
+    """
+    domain = DOMAINS.find(instance.problem, "problem")
+    draw = resolve_name(domain.require("draw", "drawing a plan"))
+    return draw(instance, plan, axes=axes, title=title)
+
+
+def plan_picture(instance: Any, plan: Plan) -> bytes | None:
+    """Return a plan as a PNG, or None where it cannot be drawn.
+
+    A notebook calls this for each value that it shows, so that an error would hide the value.
+    """
+    try:
+        axes = draw_plan(instance, plan)
+    except RhumbError:
+        return None
+    content = BytesIO()
+    axes.figure.savefig(content, format="png", dpi=PICTURE_DPI)
+    return content.getvalue()
+
+
+def facts_table(facts: dict[str, str], picture: bytes | None) -> str:
+    """Return facts as a table in HTML, with a picture below it if there is one."""
+    return "".join(table_parts(facts, picture))
+
+
+def table_parts(facts: dict[str, str], picture: bytes | None) -> Iterator[str]:
+    """Yield the parts of the HTML. Names come from files, so all text is escaped."""
+    yield "<table><tr>"
+    for name in facts:
+        yield f"<th>{escape(name)}</th>"
+    yield "</tr><tr>"
+    for fact in facts.values():
+        yield f"<td>{escape(fact)}</td>"
+    yield "</tr></table>"
+    if picture is not None:
+        encoded = b64encode(picture).decode()
+        yield f'<img alt="the plan" src="data:image/png;base64,{encoded}">'

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rhumbline.checkpoint import load, shipped_checkpoints
+from rhumbline.checkpoint import find_checkpoint, load
 from rhumbline.errors import InputError
 from rhumbline.pipeline import rules_of
 
@@ -11,7 +11,7 @@ def policies_by_problem(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Return the problem and the checkpoint of each name or path; refuse two of one problem."""
     found: dict[str, str] = {}
     for name in names:
-        path = str(shipped_checkpoints().get(name, name))
+        path = str(find_checkpoint(name, ""))
         problem = rules_of(load(path)).solves
         if problem in found:
             both = f"{found[problem]} and {name} both solve '{problem}'"

@@ -53,6 +53,13 @@ def test_a_row_of_the_overview(tables: Any) -> None:
     ]
 
 
+def test_weights_that_were_rounded_are_not_older(tables: Any, monkeypatch: Any) -> None:
+    """A row of the float32 weights, from which those in 16 bits were made, has no mark."""
+    monkeypatch.setattr(tables, "ROUNDED", {"exact": "new"})
+    assert not row(tables, "cmaes 160", 0.5, weights="exact").has_old_weights
+    assert row(tables, "cmaes 160", 0.5, weights="other").has_old_weights
+
+
 def test_a_set_without_measurements(tables: Any) -> None:
     """Has the paper's gaps alone."""
     found = cells(tables.overview_row("jssp20x15", {}))

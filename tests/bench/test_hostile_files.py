@@ -1,9 +1,11 @@
 """Recipes, suites, results and archives that are damaged on purpose."""
 
+import gzip
 import json
 import lzma
 import time
 import zipfile
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -157,16 +159,23 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_limits")
-def test_packed_bombs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("xz", lzma.compress)])
+def test_packed_bombs(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
     """An archive is unpacked up to a limit, also if it has several streams."""
-    zeros = lzma.compress(bytes(700_000), preset=0)
-    for content in (lzma.compress(bytes(5_000_000), preset=0), zeros + zeros):
-        message = refusal(read_lines, tmp_path / "a.jsonl.xz", content)
+    zeros = pack(bytes(700_000))
+    path = tmp_path / f"a.jsonl.{suffix}"
+    for content in (pack(bytes(5_000_000)), zeros + zeros):
+        message = refusal(read_lines, path, content)
         assert "is larger than 1 MiB, the limit" in message
-    assert "its end is missing" in refusal(read_lines, tmp_path / "a.xz", zeros[:-9])
-    packed = lzma.compress(GOLDEN.read_bytes())
-    (tmp_path / "b.xz").write_bytes(packed + bytes(4) + lzma.compress(b""))
-    assert read_lines(tmp_path / "b.xz") == read_lines(GOLDEN)
+    assert "its end is missing" in refusal(read_lines, path, zeros[:-9])
+    packed = pack(GOLDEN.read_bytes())
+    path.write_bytes(packed + bytes(4) + pack(b""))
+    assert read_lines(path) == read_lines(GOLDEN)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_bombs_of_arrays(tmp_path: Path) -> None:
+    """Landscapes and references are unpacked up to the same limit."""
     for reader in (read_landscapes, read_references):
         with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("cost.npy", bytes(5_000_000))

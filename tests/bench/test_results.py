@@ -1,5 +1,6 @@
 """Results of several files: duplicates count once, contradictions and other lines are refused."""
 
+import gzip
 import json
 import lzma
 from dataclasses import asdict, replace
@@ -24,20 +25,21 @@ def write_results(path: Path, *results: Result, **changed: Any) -> Path:
     return path
 
 
-def test_packed_lines_are_the_same_lines(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("xz", lzma.compress)])
+def test_packed_lines_are_the_same_lines(tmp_path: Path, suffix: str, pack: Any) -> None:
     """Packed results are read, but nothing is added to them.
 
     The message about a broken archive names it.
     """
-    packed, broken = tmp_path / "golden.jsonl.xz", tmp_path / "broken.xz"
-    packed.write_bytes(lzma.compress(GOLDEN.read_bytes()))
+    packed, broken = tmp_path / f"golden.jsonl.{suffix}", tmp_path / f"broken.{suffix}"
+    packed.write_bytes(pack(GOLDEN.read_bytes()))
     assert read_results(packed, print) == read_results(GOLDEN, print)
     with pytest.raises(
-        InputError, match=r"golden\.jsonl\.xz: is packed; results are added to plain files"
+        InputError, match=rf"golden\.jsonl\.{suffix}: is packed; results are added to plain files"
     ):
         refuse_packed(packed)
     broken.write_bytes(b"{}")
-    with pytest.raises(InputError, match=r"broken\.xz: cannot be unpacked"):
+    with pytest.raises(InputError, match=rf"broken\.{suffix}: cannot be unpacked"):
         read_results(broken, print)
 
 

@@ -40,6 +40,16 @@ def test_blocks_share_a_namespace_and_show_their_output(tmp_path: Path) -> None:
     assert (tmp_path / "pictures" / "example-3.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_axes_and_solutions_are_pictures(tmp_path: Path) -> None:
+    """What a notebook would draw, the page draws; the value is not printed as well."""
+    code = "from matplotlib.figure import Figure\n\nFigure(figsize=(1, 1)).subplots()\n"
+    drawn = "class Drawn:\n    def _repr_png_(self):\n        return b'png'\n\nDrawn()\n"
+    for block in (code, drawn):
+        text = execute_page(f"```python\n{block}```\n", "page", tmp_path / "pictures")
+        assert text.endswith("(/pictures/page-1.png)\n")
+    assert (tmp_path / "pictures" / "page-1.png").read_bytes() == b"png"
+
+
 def test_an_error_ends_the_build(tmp_path: Path) -> None:
     """A page whose code no longer works is not shown."""
     with pytest.raises(ZeroDivisionError):

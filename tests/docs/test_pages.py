@@ -37,6 +37,7 @@ RUN_ELSEWHERE = {
 OTHER_PROGRAMS = {
     "--no-deps --wheel-dir",  # pip
     "--array",  # Slurm
+    "--rm --gpus",  # docker
     "--nproc-per-node --nnodes --max-restarts --rdzv-id --rdzv-backend --rdzv-endpoint",  # torchrun
 }
 
@@ -85,7 +86,7 @@ def test_commands_parse(page: Path) -> None:
 
 def known_options() -> set[str]:
     """Return all options of our commands and programs, and those of other programs."""
-    known = {"--help", "--version"}
+    known = {"--help", "--version", "--install-completion", "--show-completion"}
     for command in all_commands():
         for option in command.options:
             known |= set(re.findall(r"--[a-z][\w-]*", option.names))

@@ -40,8 +40,9 @@ def error_kinds() -> Iterator[type["Exception"]]:
 
 
 def describe_checkpoints() -> str:
-    """Return a table of the policies that come with the package."""
+    """Return a table of the policies that have a name."""
     from rhumbline.checkpoint import load_with_facts, shipped_checkpoints
+    from rhumbline.checkpoint.shipped import RESEARCH_WEIGHTS
     from rhumbline.domains import DOMAINS, find_policy_family
     from rhumbline.policies import Members
 
@@ -58,5 +59,6 @@ def describe_checkpoints() -> str:
         label = f"`{name}` (default)" if name in defaults else as_code(name)
         megabytes = path.stat().st_size / 1e6
         size = f"{facts.trained_at} {family.rules.size_unit}"
-        rows.append((label, facts.problem, kind, size, f"{megabytes:.1f} MB"))
-    return make_table(("name", "problem", "policy", "trained at", "size"), rows)
+        extra = "`research`" if name in RESEARCH_WEIGHTS else ""
+        rows.append((label, facts.problem, kind, size, f"{megabytes:.1f} MB", extra))
+    return make_table(("name", "problem", "policy", "trained at", "size", "extra"), rows)

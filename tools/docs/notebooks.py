@@ -1,8 +1,8 @@
 """Pages whose Python blocks run while the site is built, with their output below each block.
 
 A page says `<!-- executed -->` in a line of its own. Its blocks share one namespace. What a block
-prints is shown, and a figure that is the value of its last line becomes a picture. An error in a
-block ends the build.
+prints is shown. A figure, axes or a solution that is the value of its last line becomes a picture.
+An error in a block ends the build.
 """
 
 import ast
@@ -50,9 +50,22 @@ def show_output(printed: str, value: Any, picture: Path) -> Iterator[str]:
     """Yield the Markdown for the output of a block."""
     if printed.strip():
         yield f"\n```text\n{printed.rstrip()}\n```\n"
-    if hasattr(value, "savefig"):
+    content = picture_of(value)
+    if content is not None:
         picture.parent.mkdir(parents=True, exist_ok=True)
-        value.savefig(picture, dpi=110)
+        picture.write_bytes(content)
         yield f"\n![The figure of the block above](/{picture.parent.name}/{picture.name})\n"
     elif value is not None:
         yield f"\n```text\n{value!r}\n```\n"
+
+
+def picture_of(value: Any) -> bytes | None:
+    """Return a value as a PNG if it is a figure, axes, or draws itself for notebooks."""
+    if hasattr(value, "_repr_png_"):
+        return value._repr_png_()
+    figure = value if hasattr(value, "savefig") else getattr(value, "figure", None)
+    if figure is None:
+        return None
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=110)
+    return content.getvalue()

@@ -8,6 +8,7 @@ from pygments.lexers.special import TextLexer
 from tools.docs import expand
 from tools.docs.links import DOCS, rewrite_links
 from tools.docs.notebooks import MARK, execute_page
+from tools.docs.result_figures import save_figures
 
 PICTURES = "_executed"  # below docs/, and ignored by git
 
@@ -22,8 +23,14 @@ def read_page(app: Any, name: str, source: list[str]) -> None:
     source[0] = text
 
 
+def draw_figures(app: Any) -> None:
+    """Draw the figures of results before pages refer to them."""
+    save_figures(Path(app.srcdir) / PICTURES)
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Register the extension."""
     app.add_lexer("csv", TextLexer)  # Pygments has none
+    app.connect("builder-inited", draw_figures)
     app.connect("source-read", read_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -181,13 +181,18 @@ def resolve_default(method: Method, instances: InstanceSet, options: BenchOption
 
 
 def weights_digest(name: str | None, problem: str) -> str:
-    """Return a digest of the weights of a checkpoint alone, whatever its header says."""
+    """Return a digest of the weights of a checkpoint, whatever its header says.
+
+    It is the same for weights that are stored in 16 bits and the float32 that is read from them.
+    """
     path = find_checkpoint(name, problem)
     tensors, _ = read_tensor_file(path)
     digest = sha256()
     for key in sorted(tensors):
         digest.update(key.encode())
-        digest.update(tensors[key].numpy().tobytes())
+        tensor = tensors[key]
+        values = tensor.float() if tensor.is_floating_point() else tensor
+        digest.update(values.numpy().tobytes())
     return digest.hexdigest()[:8]
 
 
