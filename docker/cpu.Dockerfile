@@ -5,13 +5,14 @@
 #   docker run --rm -p 8400:8400 -v rhumb-jobs:/data rhumbline serve --host 0.0.0.0
 FROM python:3.12-slim
 
-# PyTorch's index for CPUs: the wheel of the usual index brings gigabytes of CUDA libraries.
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# --build-arg TORCH_INDEX=... names PyTorch's index for CPUs. Without it, torch brings gigabytes of
+# CUDA libraries, which a CPU does not need.
+ARG TORCH_INDEX=
 
 WORKDIR /opt/rhumbline
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY rhumbline rhumbline
-RUN pip install --no-cache-dir --extra-index-url "$TORCH_INDEX" -c constraints.txt '.[cpu,plots,serve]' \
+RUN pip install --no-cache-dir ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -c constraints.txt '.[cpu,plots,serve]' \
     && useradd --create-home --uid 1000 rhumb \
     && install --directory --owner rhumb /data
 
