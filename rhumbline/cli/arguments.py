@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rhumbline.errors import shorten
-from rhumbline.registry import did_you_mean, suggest_known
+from rhumbline.registry import Registry, did_you_mean, suggest_known
 
 
 class SuggestingParser(argparse.ArgumentParser):
@@ -47,3 +47,9 @@ def choice_parser(choices: Sequence[str]) -> Callable[[str], str]:
         return name
 
     return parse_choice
+
+
+def known_engines() -> tuple[str, ...]:
+    """Return what `--engine` takes: our own names, and the engines of installed packages."""
+    of_packages = Registry[Any]("engines", {}).outside
+    return ("auto", "torch", "fused", *of_packages)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from rhumbline.cli.arguments import known_engines
 from rhumbline.errors import shorten
 from rhumbline.registry import suggest_known
 
@@ -49,17 +50,23 @@ class DeviceChoice(StrEnum):
     cuda = "cuda"
 
 
-class EngineChoice(StrEnum):
-    """What decodes."""
-
-    auto = "auto"
-    torch = "torch"
-    fused = "fused"
+def parse_engine(name: str) -> str:
+    """Return the name of an engine that a user typed."""
+    known = known_engines()
+    if name not in known:
+        hint = suggest_known(name, known)
+        raise typer.BadParameter(f"'{shorten(name)}' is not known{hint}")
+    return name
 
 
 Device = Annotated[DeviceChoice, one_of(DeviceChoice, "auto is a GPU if there is one.")]
 Engine = Annotated[
-    EngineChoice, one_of(EngineChoice, "fused is the quick one; on a CPU it needs numba.")
+    str,
+    typer.Option(
+        help="fused is the quick one; on a CPU it needs numba. Packages add others.",
+        metavar="<auto|torch|fused>",
+        parser=parse_engine,
+    ),
 ]
 Threads = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,7 +13,8 @@ from rhumbline.policies import Policy
 from rhumbline.problems import Problem
 from rhumbline.record import Record
 
-EngineName = Literal["auto", "torch", "fused"]
+# "auto", "torch", "fused", or the name of an engine that a package adds.
+EngineName = str
 
 # The drawn position is u * total. This factor keeps it below the total under any rounding.
 BELOW_ONE = 1.0 - 2.0**-22

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rhumbline.cli.options import Device, DeviceChoice, Engine, EngineChoice, Threads, flag
+from rhumbline.cli.options import Device, DeviceChoice, Engine, Threads, flag
 from rhumbline.cli.process import defer_signals, run_command
 from rhumbline.registry import did_you_mean
 
@@ -91,7 +91,7 @@ def bench_command(
     only: Only = None,
     limit: Limit = None,
     device: Device = DeviceChoice.auto,
-    engine: Engine = EngineChoice.auto,
+    engine: Engine = "auto",
     threads: Threads = None,
     folders: Folders = None,
     quiet: WarningsOnly = False,
@@ -125,7 +125,7 @@ def bench_command(
             "--out": out,
             "--threads": threads,
             "--device": None if device is DeviceChoice.auto else device,
-            "--engine": None if engine is EngineChoice.auto else engine,
+            "--engine": None if engine == "auto" else engine,
         }
         writes = "which writes the files that the suite names"
         refuse_options(for_suites, f"means nothing to `rhumb bench reference`, {writes}")
@@ -148,7 +148,7 @@ def bench_command(
             only=tuple(only or ()),
             limit=limit,
             device=device.value,
-            engine=engine.value,
+            engine=engine,
             threads=threads,
             workers=None if makes_references else workers,
             folders=bench_run.parse_folders(folders or []),

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rhumbline.cli.arguments import SuggestingParser
+from rhumbline.cli.arguments import SuggestingParser, known_engines
 from rhumbline.cli.process import (
     ExitCode,
     defer_signals,
@@ -62,7 +62,7 @@ def make_parser() -> SuggestingParser:
     add_set_options(parser)
     add_method_options(parser)
     parser.add_choice("--device", ("auto", "cpu", "cuda"))
-    parser.add_choice("--engine", ("auto", "torch", "fused"))
+    parser.add_choice("--engine", known_engines())
     parser.add_argument(
         "--threads", type=positive_integer, metavar="N", help="threads on a CPU [all cores]"
     )

@@ -13,7 +13,6 @@ from rhumbline.cli.options import (
     Device,
     DeviceChoice,
     Engine,
-    EngineChoice,
     Threads,
     flag,
 )
@@ -255,7 +254,7 @@ def solve_command(
     capacity: Capacity = None,
     seed: Seed = 0,
     device: Device = DeviceChoice.auto,
-    engine: Engine = EngineChoice.auto,
+    engine: Engine = "auto",
     threads: Threads = None,
     warm_start: WarmStart = None,
     polish: Polish = False,
@@ -297,7 +296,7 @@ def solve_command(
         refuse_for_many({"--warm-start": warm_start, "--total-seconds": total_seconds})
         refuse_for_many({"--json": as_json and results})
     with exit_on_error():
-        if device is not DeviceChoice.cuda and engine is not EngineChoice.torch:
+        if device is not DeviceChoice.cuda and engine != "torch":
             start_compiling_for(files[0])  # torch is imported in the meantime
         with defer_signals():
             import torch
@@ -319,7 +318,7 @@ def solve_command(
             policy=policy,
             seed=seed,
             device=device.value,
-            engine=engine.value,
+            engine=engine,
             augment=augment,
             after=AfterSearch(top, polish, then),
         )

@@ -114,8 +114,11 @@ class CMAESElite(Strategy[CMAESEliteState]):
 
     def propose(self, task: Task, state: CMAESEliteState) -> Proposal:
         """Return the latents of the next generation, and the tables with what was learnt."""
-        memory = self.memory(task, state) if self.learns(task) else None
-        return self.search_for_task(task).propose(task, state.search, memory)
+        search = self.search_for_task(task)
+        memory = None
+        if self.learns(task):
+            memory = self.memory(task, state)
+        return search.propose(task, state.search, memory)
 
     def learn(
         self, task: Task, state: CMAESEliteState, proposal: Proposal, rolled: Rollouts

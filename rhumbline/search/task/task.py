@@ -101,7 +101,10 @@ class Task:
     @property
     def resolved_engine(self) -> str:
         """The engine that "auto" stands for here, in the words of `--engine`."""
-        return "fused" if self.engine_to_use().fused else "torch"
+        engine = self.engine_to_use()
+        if self.engine not in ("auto", "torch", "fused"):
+            return engine.name
+        return "fused" if engine.fused else "torch"
 
     def engine_to_use(
         self, memory: Any = None, *, prefixes: bool = False, gradients: bool = False
@@ -390,7 +393,7 @@ class Task:
         """
         is_cuda = self.device.type == "cuda"
         seconds_left = self.account.seconds_left
-        if not is_cuda and self.resolved_engine == "torch":
+        if not is_cuda and not self.engine_to_use().fused:
             return pacer.units_per_torch_piece(rollouts, seconds_left)
         if not is_cuda and seconds_left != math.inf:
             pacer.check_fit(rollouts, seconds_left)
