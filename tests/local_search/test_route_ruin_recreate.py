@@ -368,6 +368,27 @@ def test_compiled_and_plain_steps_are_equal() -> None:
 
 
 @pytest.mark.usefixtures("in_python")
+@pytest.mark.parametrize("limit", [np.inf, 1.0])
+def test_hopeless_repairs_are_given_up(limit: float) -> None:
+    """A unit of overload at a price of 2 is not removed if a change of 1 is already too much."""
+    instance = crowded(3)
+    overloaded = Routes(((1, 3), (2, 4), (5, 6)))
+    search = route_ruin_recreate.Annealing(instance, overloaded, 0, Event(), print)
+    for r in range(3):
+        routes.update_route(search.customers, search.plan, r)
+    routes.begin_step(search.log)
+    routes.save_route(search.plan, search.log, 0)
+    records = (search.customers, search.plan, search.log, search.queue, search.scratch)
+    change = kernel.repair(*records, search.settings(0.1), 2.0, limit, 0.0)
+    is_repaired = bool(np.all(search.plan.load <= instance.capacity))
+    assert is_repaired == np.isfinite(change) == np.isinf(limit)
+    assert not search.queue.is_waiting.any()
+    if is_repaired:
+        difference = current_plan(search).cost(instance) - overloaded.cost(instance)
+        assert change == pytest.approx(difference)
+
+
+@pytest.mark.usefixtures("in_python")
 def test_strings() -> None:
     """Strings have 1 to `longest` customers; a split one preserves some in its middle.
 
