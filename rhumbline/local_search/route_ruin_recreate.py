@@ -4,7 +4,6 @@ Workers on different threads are independent. Exchanging plans between eight of 
 better, or worse (research/notebooks/polish.md).
 """
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -36,12 +35,12 @@ class AnnealingTuning:
     # in the last third of the time.
     last_temperature: float = 0.03
     # A round of this many steps for each customer, or more, begins at the first temperature, others
-    # at one in proportion to the root of their number. Costs rise while a plan is hot, and large
+    # at one in proportion to their number. Costs rise while a plan is hot, and large
     # instances lack the time to cool down: 17 s of X-n641, X-n1001 and Leuven1 end at 0.63 % from a
     # constant 0.3, and at 0.77 % from 0.6.
     first_temperature: float = 0.5
     steps_per_customer_for_first_temperature: float = 350.0
-    least_first_temperature: float = 0.2
+    least_first_temperature: float = 0.3
     # Customers that a step removes on average, and at most from one route.
     mean_removed: float = 15.0
     longest_string: float = 15.0
@@ -70,7 +69,7 @@ class AnnealingTuning:
         `steps_per_customer` are those of the whole round.
         """
         steps = steps_per_customer / self.steps_per_customer_for_first_temperature
-        wanted = self.first_temperature * math.sqrt(min(1.0, steps))
+        wanted = self.first_temperature * min(1.0, steps)
         first = max(self.least_first_temperature, wanted)
         return first * (self.last_temperature / first) ** share
 
