@@ -321,11 +321,19 @@ def test_temperatures_are_in_legs() -> None:
     for search in (one, other):
         search.run_steps(0.1, 1000)
     assert current_plan(one) == current_plan(other)
-    assert (
-        route_ruin_recreate.TUNING.last_temperature
-        < route_ruin_recreate.TUNING.first_temperature
-        < 1.0
-    )
+
+
+def test_the_first_temperature_grows_with_the_steps_that_there_is_time_for() -> None:
+    """Within limits, and in proportion to their number; the last temperature is always the same."""
+    tuning = route_ruin_recreate.TUNING
+    known = tuning.steps_per_customer_for_first_temperature
+    first = {factor: tuning.temperature(0.0, factor * known) for factor in (0, 0.8, 1, 1e6)}
+    assert first[1] == first[1e6] == pytest.approx(tuning.first_temperature)
+    assert first[0.8] == pytest.approx(0.8 * tuning.first_temperature)
+    assert first[0] == tuning.least_first_temperature < first[0.8]
+    for factor in first:
+        last = tuning.temperature(1.0, factor * known)
+        assert last == pytest.approx(tuning.last_temperature)
 
 
 @pytest.fixture
@@ -367,6 +375,27 @@ def test_compiled_and_plain_steps_are_equal() -> None:
         search.run_steps(0.1, 60)
     assert current_plan(plain) == current_plan(compiled)
     check_bookkeeping(plain, instance)
+
+
+@pytest.mark.usefixtures("in_python")
+@pytest.mark.parametrize("limit", [np.inf, 1.0])
+def test_hopeless_repairs_are_given_up(limit: float) -> None:
+    """A unit of overload at a price of 2 is not removed if a change of 1 is already too much."""
+    instance = crowded(3)
+    overloaded = Routes(((1, 3), (2, 4), (5, 6)))
+    search = route_ruin_recreate.Annealing(instance, overloaded, 0, Event(), print)
+    for r in range(3):
+        routes.update_route(search.customers, search.plan, r)
+    routes.begin_step(search.log)
+    routes.save_route(search.plan, search.log, 0)
+    records = (search.customers, search.plan, search.log, search.queue, search.scratch)
+    change = kernel.repair(*records, search.settings(0.1), 2.0, limit, 0.0)
+    is_repaired = bool(np.all(search.plan.load <= instance.capacity))
+    assert is_repaired == np.isfinite(change) == np.isinf(limit)
+    assert not search.queue.is_waiting.any()
+    if is_repaired:
+        difference = current_plan(search).cost(instance) - overloaded.cost(instance)
+        assert change == pytest.approx(difference)
 
 
 @pytest.mark.usefixtures("in_python")
@@ -514,24 +543,24 @@ def record_temperatures(
     return passed
 
 
-def at(*shares: float) -> list[float]:
-    return [
-        route_ruin_recreate.TUNING.first_temperature
-        * (
-            route_ruin_recreate.TUNING.last_temperature
-            / route_ruin_recreate.TUNING.first_temperature
-        )
-        ** share
-        for share in shares
-    ]
+def temperatures_at(*shares: float, steps: float) -> list[float]:
+    """Return the temperatures of a round that makes so many steps for each customer.
+
+    The number is unknown before the first step, which is as for 0.
+    """
+    tuning = route_ruin_recreate.TUNING
+    return [tuning.temperature(share, steps if share > 0.0 else 0.0) for share in shares]
 
 
 def test_it_cools_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the first to the last temperature, by equal factors in equal times."""
+    """From the first to the last temperature, by equal factors in equal times.
+
+    Four times 100 steps for ten customers are 40 for each.
+    """
     search = make_search(delivery(10, 1))
     passed = record_temperatures(search, monkeypatch, [True] * 4)
     search.run(10.0)
-    assert passed == pytest.approx(at(0, 0.25, 0.5, 0.75))
+    assert passed == pytest.approx(temperatures_at(0, 0.25, 0.5, 0.75, steps=40.0))
 
 
 def test_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -541,7 +570,7 @@ def test_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     passed = record_temperatures(search, monkeypatch, [False, False, True, False, *[False] * 6])
     search.plan.size[:] = 0
     search.run(1000.0)
-    assert passed == pytest.approx(at(0, 0.5) * 5)
+    assert passed == pytest.approx(temperatures_at(0, 0.5, steps=20.0) * 5)
     assert current_plan(search) == single_routes(delivery(10, 1))
 
 
@@ -564,4 +593,6 @@ def test_the_last_round_is_cold_when_time_is_up(monkeypatch: pytest.MonkeyPatch)
     search.max_round_steps = 4 * route_ruin_recreate.TUNING.steps_between_clock_checks
     passed = record_temperatures(search, monkeypatch, [False] * 6)
     search.run(15.0)
-    assert passed == pytest.approx(at(0, 0.25, 0.5, 0.75, 0, 0.5))
+    first = temperatures_at(0, 0.25, 0.5, 0.75, steps=40.0)
+    second = temperatures_at(0, 0.5, steps=20.0)
+    assert passed == pytest.approx(first + second)

@@ -133,14 +133,16 @@ def descend(customers, plan, log, queue, scratch, price, tolerance):
 
 @njit_function
 def find_overload(customers, plan, log, queue):
-    """Return whether a changed route is overloaded; all customers of such routes wait."""
-    found = False
+    """Return by how much changed routes are overloaded in all; all customers of such routes wait."""
+    overload = 0
     for k in range(log.counts[SAVED]):
         r = log.routes[k]
-        if plan.load[r] > customers.capacity:
-            found = True
-            c = plan.ends[BEFORE, r]
-            while c != DEPOT:
-                wait(queue, c)
-                c = plan.link[BEHIND, c]
-    return found
+        excess = plan.load[r] - customers.capacity
+        if excess <= 0:
+            continue
+        overload += excess
+        c = plan.ends[BEFORE, r]
+        while c != DEPOT:
+            wait(queue, c)
+            c = plan.link[BEHIND, c]
+    return overload

@@ -60,8 +60,31 @@ def recreate(customers, plan, log, queue, scratch, count, price, random):
 
 
 @njit_function
-def make_step(customers, plan, log, queue, scratch, settings, price, random):
-    """Ruin and recreate, then local search; return the change of length, infinite if a route stays overloaded."""
+def repair(customers, plan, log, queue, scratch, settings, price, limit, change):
+    """Remove overload by local search at rising prices; return the change of length, infinite if the step is hopeless.
+
+    The step is a local optimum at `price`, so to remove a unit of overload costs at least about that much. A step that
+    would then be rejected is hopeless, and so is one that stays overloaded.
+    """
+    for _ in range(MAX_PRICE_RISES):
+        overload = find_overload(customers, plan, log, queue)
+        if overload == 0:
+            return change
+        if change + price * overload >= limit:
+            break
+        price *= PRICE_FACTOR
+        change += descend(customers, plan, log, queue, scratch, price, settings.tolerance)
+    is_overloaded = find_overload(customers, plan, log, queue) > 0
+    clear(queue)
+    return math.inf if is_overloaded else change
+
+
+@njit_function
+def make_step(customers, plan, log, queue, scratch, settings, price, limit, random):
+    """Ruin and recreate, then local search; return the change of length, infinite if a route stays overloaded.
+
+    A change of `limit` or more is rejected, so such a step need not be finished.
+    """
     begin_step(log)
     count, change = ruin(customers, plan, log, queue, scratch, settings, random)
     sort_removed(customers, scratch, count, random)
@@ -70,14 +93,7 @@ def make_step(customers, plan, log, queue, scratch, settings, price, random):
         clear(queue)
     else:
         change += descend(customers, plan, log, queue, scratch, price, settings.tolerance)
-    for _ in range(MAX_PRICE_RISES):
-        if not find_overload(customers, plan, log, queue):
-            return change
-        price *= PRICE_FACTOR
-        change += descend(customers, plan, log, queue, scratch, price, settings.tolerance)
-    is_overloaded = find_overload(customers, plan, log, queue)
-    clear(queue)
-    return math.inf if is_overloaded else change
+    return repair(customers, plan, log, queue, scratch, settings, price, limit, change)
 
 
 @njit_function
@@ -88,8 +104,9 @@ def make_steps(customers, plan, log, best, queue, scratch, settings, random, cos
         update_route(customers, plan, plan.order[k])
     costs[CURRENT] = plan_length(customers, plan)
     for _ in range(count):
-        change = make_step(customers, plan, log, queue, scratch, settings, costs[PRICE], random)
-        if change >= -settings.temperature * math.log(draw_uniform(random)):
+        limit = -settings.temperature * math.log(draw_uniform(random))
+        change = make_step(customers, plan, log, queue, scratch, settings, costs[PRICE], limit, random)
+        if change >= limit:
             restore_routes(customers, plan, log)
             continue
         costs[CURRENT] += change
