@@ -1,12 +1,13 @@
 """Pages that run while the site is built."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("matplotlib")
 
-from tools.docs.notebooks import execute_page
+from tools.docs.notebooks import MARK, execute_page, make_notebook, offer_notebook
 
 PAGE = """# Title
 
@@ -54,3 +55,44 @@ def test_an_error_ends_the_build(tmp_path: Path) -> None:
     """A page whose code no longer works is not shown."""
     with pytest.raises(ZeroDivisionError):
         execute_page("```python\n1 / 0\n```\n", "page", tmp_path)
+
+
+MARKED_PAGE = f"""# Title
+
+{MARK}
+
+Some text.
+
+```python
+x = 6
+```
+
+More text.
+
+```python
+x * 7
+```
+"""
+
+
+def test_a_notebook_has_the_blocks_of_the_page() -> None:
+    """Text and code alternate in the order of the page; running the code cells in turn works."""
+    cells = make_notebook(MARKED_PAGE)["cells"]
+    assert [cell["cell_type"] for cell in cells] == ["markdown", "code", "markdown", "code"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    assert sources == ["# Title\n\n\n\nSome text.", "x = 6", "More text.", "x * 7"]
+    names: dict[str, int] = {}
+    exec(sources[1], names)
+    assert eval(sources[3], names) == 42
+    assert len({cell["id"] for cell in cells}) == len(cells)
+
+
+def test_a_page_links_to_its_notebook(tmp_path: Path) -> None:
+    """The link stands where the mark was, and the file is JSON of the notebook format."""
+    path = tmp_path / "_executed/page.ipynb"
+    page = offer_notebook(MARKED_PAGE, MARKED_PAGE, path)
+    assert MARK not in page
+    assert "{download}`Download as a notebook </_executed/page.ipynb>`" in page
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    assert notebook == make_notebook(MARKED_PAGE)
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)

@@ -2,12 +2,13 @@
 
 A page says `<!-- executed -->` in a line of its own. Its blocks share one namespace. What a block
 prints is shown. A figure, axes or a solution that is the value of its last line becomes a picture.
-An error in a block ends the build.
+An error in a block ends the build. Readers download each page as a Jupyter notebook, too.
 """
 
 import ast
 import contextlib
 import io
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,34 @@ def execute_page(text: str, name: str, folder: Path) -> str:
         parts += show_output(printed, value, picture)
         end = match.end()
     return "".join([*parts, text[end:]])
+
+
+def offer_notebook(source: str, executed: str, path: Path) -> str:
+    """Write the source of a page as a notebook, and return the page with a link to it."""
+    notebook = json.dumps(make_notebook(source), indent=1, ensure_ascii=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(notebook + "\n", encoding="utf-8")
+    link = f"{{download}}`Download as a notebook </{path.parent.name}/{path.name}>`"
+    return executed.replace(MARK, f"{link}, to run in the root of a clone.", 1)
+
+
+def make_notebook(text: str) -> dict[str, Any]:
+    """Return the notebook of a page: its blocks as cells of code, the text between as Markdown."""
+    cells: list[dict[str, Any]] = []
+    parts = BLOCK.split(text.replace(MARK, ""))  # text and code in turns
+    for number, part in enumerate(parts):
+        lines = part.strip().splitlines(keepends=True)
+        if not lines:
+            continue
+        cell: dict[str, Any] = {"id": f"cell-{number}", "metadata": {}, "source": lines}
+        if number % 2:
+            cell |= {"cell_type": "code", "execution_count": None, "outputs": []}
+        else:
+            cell |= {"cell_type": "markdown"}
+        cells.append(cell)
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    return {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
 
 
 def run_block(code: str, namespace: dict[str, Any], name: str) -> tuple[str, Any]:

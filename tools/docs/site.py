@@ -7,7 +7,7 @@ from pygments.lexers.special import TextLexer
 
 from tools.docs import expand
 from tools.docs.links import DOCS, rewrite_links
-from tools.docs.notebooks import MARK, execute_page
+from tools.docs.notebooks import MARK, execute_page, offer_notebook
 from tools.docs.result_figures import save_figures
 
 PICTURES = "_executed"  # below docs/, and ignored by git
@@ -19,7 +19,9 @@ def read_page(app: Any, name: str, source: list[str]) -> None:
     text = rewrite_links(source[0], folder, folder)
     text = expand(text)
     if MARK in text.splitlines():
-        text = execute_page(text, name, Path(app.srcdir) / PICTURES)
+        folder = Path(app.srcdir) / PICTURES
+        executed = execute_page(text, name, folder)
+        text = offer_notebook(text, executed, folder / f"{Path(name).name}.ipynb")
     source[0] = text
 
 
