@@ -20,6 +20,7 @@ from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
 from rhumbline.domains import DOMAINS, find_policy_family, plan_tools
 from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra, shorten
+from rhumbline.kernels.background import COMPILATION_TIME
 from rhumbline.kernels.threads import SHARED_CORES
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
@@ -203,6 +204,7 @@ def solve_groups(
     """
     listener = listener or Listener()
     start_time = time.monotonic() - request.reading_seconds
+    compiled = COMPILATION_TIME.seconds
     try:
         listener.check_interruption()
         groups = group_instances(instances, request.augment)
@@ -212,7 +214,7 @@ def solve_groups(
         if not groups:
             raise
         return iter([interrupted_result(groups[0], None, request)])
-    shares = TimeShares(request.total_seconds, len(groups), start_time)
+    shares = TimeShares(request.total_seconds, len(groups), start_time, compiled)
     return solve_runs(groups, runs, request, listener, shares)
 
 
@@ -404,18 +406,23 @@ def resolve_after_search(group: Group, task: Task | HostTask, request: SolveRequ
 
 @dataclass
 class TimeShares:
-    """The time of a whole call, if it is limited: each group gets an equal part of what is left."""
+    """The time of a whole call, if it is limited: each group gets an equal part of what is left.
+
+    The first compilation of kernels does not count, as for `--seconds`.
+    """
 
     seconds: int | float | None
     groups: int  # that have not begun
     start_time: float
+    compilation_seconds: float = 0.0  # of this process, before the call
 
     @property
     def seconds_left(self) -> float:
         """The time that is left; infinite if it is not limited."""
         if self.seconds is None:
             return math.inf
-        return self.start_time + self.seconds - time.monotonic()
+        compiling = COMPILATION_TIME.seconds - self.compilation_seconds
+        return self.start_time + compiling + self.seconds - time.monotonic()
 
     @property
     def are_used_up(self) -> bool:

@@ -1,11 +1,36 @@
 """Long calls into compilers, in a thread: the main thread notices Ctrl-C meanwhile."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Thread, current_thread, main_thread
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+@dataclass
+class CompilationTime:
+    """How long this process has waited for compilers, which no time limit includes."""
+
+    min_seconds: float = 1.0  # of a compilation; loading a stored kernel takes less
+    seconds: float = 0.0
+
+    @contextmanager
+    def measure(self) -> Generator[None]:
+        """Add the time of the block, if it is long enough to be a compilation."""
+        start_time = time.monotonic()
+        try:
+            yield
+        finally:
+            seconds = time.monotonic() - start_time
+            if seconds >= self.min_seconds:
+                self.seconds += seconds
+
+
+COMPILATION_TIME = CompilationTime()
 
 
 def run_in_background(work: Callable[[], T]) -> T:
@@ -24,5 +49,6 @@ def run_in_background(work: Callable[[], T]) -> T:
         except BaseException as error:
             future.set_exception(error)
 
-    Thread(target=run, daemon=True).start()
-    return future.result()
+    with COMPILATION_TIME.measure():
+        Thread(target=run, daemon=True).start()
+        return future.result()

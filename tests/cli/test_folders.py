@@ -1,12 +1,16 @@
 """Calls with several files: what is left out, how long they take, how far they are."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rhumbline
@@ -17,6 +21,7 @@ from rhumbline.cli.render import format_duration
 from rhumbline.errors import InputError
 from rhumbline.files import read
 from rhumbline.files.discovery import discover_files, skipped_text
+from rhumbline.kernels.background import CompilationTime
 from rhumbline.pipeline import DEFAULT_BUDGET, TimeShares, budget_or_default
 from rhumbline.problems.tsp import Tour
 from rhumbline.search.driver import Budget
@@ -98,6 +103,40 @@ def test_groups_share_the_total_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seconds is not None
     assert 0 < seconds < 0.01
     assert TimeShares(None, 4, 0.0).next_budget(budget) is budget
+
+
+def test_the_total_time_leaves_out_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for a compiler delays the end of a call; loading a stored kernel does not."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    spent = CompilationTime(seconds=7.0)
+    monkeypatch.setattr(pipeline, "COMPILATION_TIME", spent)
+    shares = TimeShares(10.0, 2, start_time=100.0, compilation_seconds=spent.seconds)
+    with spent.measure():
+        now += 5.0
+    assert shares.seconds_left == 10.0
+    with spent.measure():
+        now += 0.5
+    assert shares.seconds_left == 9.5
+
+
+@pytest.mark.slow
+def test_files_are_searched_while_kernels_are_compiled(tmp_path: Path) -> None:
+    """With an empty cache of kernels, a folder within a total time still gets its searches."""
+    rng = np.random.default_rng(0)
+    for size in (20, 30):
+        points = rng.integers(0, 1000, (size, 2)).tolist()
+        rows = "".join(f"{x},{y}\n" for x, y in points)
+        (tmp_path / f"stops{size}.csv").write_text("x,y\n" + rows)
+    command = [sys.executable, "-m", "rhumbline", "solve", str(tmp_path), "--json"]
+    options = ["--total-seconds", "3", "--device", "cpu"]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
+    done = subprocess.run(
+        [*command, *options], env=environment, capture_output=True, text=True, check=True
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == 2
+    assert all(one["attempts"] > 0 for one in found), done.stderr
 
 
 def test_the_total_bounds_a_call(solve: Run, tsp: Run) -> None:

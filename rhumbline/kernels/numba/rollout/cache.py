@@ -15,7 +15,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels import pause_garbage_collection
-from rhumbline.kernels.background import run_in_background
+from rhumbline.kernels.background import COMPILATION_TIME, run_in_background
 from rhumbline.kernels.numba.rollout import precompile
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no objects to count
@@ -27,7 +27,8 @@ def load_rollout_kernel(kernel: str) -> Any:
 
     It comes from the cache on disk, or is compiled now and stored there if possible.
     """
-    precompile.wait_for_kernel(kernel)
+    with COMPILATION_TIME.measure():
+        precompile.wait_for_kernel(kernel)
     return run_in_background(partial(load_or_compile, kernel))
 
 
