@@ -14,6 +14,8 @@ copyright = "the developers of rhumbline, Apache-2.0"
 version = release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "tools.docs.site"]
+# Options of commands keep their two hyphens.
+smartquotes = False
 exclude_patterns = ["_build", "_executed"]
 
 myst_enable_extensions = ["colon_fence", "deflist"]

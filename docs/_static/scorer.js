@@ -4,7 +4,9 @@ const weights = [
   [/^guide\/solve$/, 9],
   [/^(start|guide|notebooks)\//, 4],
   [/^(polish|jobshop|own)$/, 4],
+  [/^extend\//, 3],
   [/^reference\//, 1],
+  [/^internals\//, -4],
   [/^results\//, -2],
   [/^(changelog|contributing|index)$/, -8],
 ];
