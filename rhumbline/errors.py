@@ -25,6 +25,7 @@ class EchoLimits:
 
     max_characters: int = 60
     max_path_characters: int = 300
+    max_name_characters: int = 200  # of an instance; longer ones are refused, not shortened
     max_message_characters: int = 2_000  # of a whole message, should a part not be shortened
     max_integer_bits: int = 10_000  # Python refuses to write more than 4,300 digits
     # Of lists and tables; deeper or longer ones have dots in their place.

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from rhumbline.errors import InputError, escape_controls, explain_parse_error, shorten
+from rhumbline.errors import InputError, escape_controls, explain_parse_error, shorten, shorten_path
 from rhumbline.formats.best_known import check_known_cost, with_best_makespan
 from rhumbline.formats.safe_io import LIMITS, read_bytes
 from rhumbline.problems.jssp.instance import JSSPInstance, Table, jssp_from_tables
 from rhumbline.problems.jssp.job_shop_lib import LIBRARY_FORM, from_library
 from rhumbline.problems.jssp.python_inputs import JSSP_FORMS, refuse_decimal_durations
-from rhumbline.problems.mappings import explain_keys
+from rhumbline.problems.mappings import check_name_length, explain_keys
 
 REQUIRED_KEYS = ("durations", "machines")
 
@@ -33,6 +33,7 @@ def read_json(path: Path) -> JSSPInstance:
     if not isinstance(name, str):
         shown = show_json(name)
         raise InputError.at(path, None, f"'name' is {shown}, expected a text in quotes")
+    check_name_length(name, shorten_path(path))
     count = optional_integer(path, facts, "machine_count")
     first = optional_integer(path, facts, "first_machine")
     try:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rhumbline.errors import InputError, shorten_repr
+from rhumbline.errors import LIMITS, InputError, shorten_repr
 from rhumbline.problems.metrics import METRIC_LIMITS, check_matrix_size
 from rhumbline.problems.tsp.instance import tsp_from_matrix
 from rhumbline.registry import did_you_mean
@@ -73,7 +73,15 @@ def name_from(facts: Mapping[str, Any], default: str) -> str:
     name = facts.get("name", default)
     if not isinstance(name, str):
         raise InputError(f"{default}: 'name' is {shorten_repr(name)}, expected a text")
+    check_name_length(name, default)
     return name or default
+
+
+def check_name_length(name: str, where: str) -> None:
+    """Refuse a name that is too long for messages and names of files."""
+    if len(name) > LIMITS.max_name_characters:
+        found = f"'name' has {len(name):,} characters"
+        raise InputError(f"{where}: {found}, expected at most {LIMITS.max_name_characters}")
 
 
 def best_known_from(facts: Mapping[str, Any], name: str) -> float | None:

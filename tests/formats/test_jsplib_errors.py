@@ -197,6 +197,7 @@ def test_ambiguous_numbering_is_refused_with_what_to_do(tmp_path: Path, text: st
         ({"first_machine": 2}, "the first machine is 2, expected 0 or 1"),
         ({"first_machine": 1}, "operation 1 of job 1 is on machine 0, expected 1 to"),
         ({"name": 3}, "'name' is 3, expected a text in quotes"),
+        ({"name": "n" * 201}, "'name' has 201 characters, expected at most 200"),
         ({"best_known": "8"}, "'best_known' has '8', expected its best known cost"),
         ({"times": []}, "'times' is not known here, expected durations, machines, name"),
     ],

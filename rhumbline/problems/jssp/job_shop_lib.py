@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rhumbline.errors import InputError
-from rhumbline.problems.mappings import MappingForm
+from rhumbline.problems.mappings import MappingForm, name_from
 
 # What instances may have besides, and what it stands for.
 UNSUPPORTED_TABLES = {
@@ -26,7 +26,7 @@ LIBRARY_FORM = MappingForm(
 
 def from_library(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mapping in our own keys; machines count from 0."""
-    name = facts.get("name", "job shop")
+    name = name_from(facts, "job shop")
     for key, what in UNSUPPORTED_TABLES.items():
         if facts.get(key):
             raise InputError(f"{name}: {what} ('{key}') are not supported; remove them")
@@ -44,7 +44,7 @@ def from_library(facts: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
-def single_machines(machines: Any, name: object) -> Any:
+def single_machines(machines: Any, name: str) -> Any:
     """Return the machines, where lists of one machine for an operation become that machine."""
     if not isinstance(machines, list):
         return machines
