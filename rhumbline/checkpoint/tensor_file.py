@@ -6,6 +6,7 @@ import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,6 +24,7 @@ from rhumbline.errors import (
     explain_parse_error,
     shorten_path,
 )
+from rhumbline.kernels.background import run_in_thread
 
 METADATA_KEY = "rhumbline"  # the entry of the safetensors metadata that holds our header
 
@@ -128,11 +130,8 @@ def read_tensor_file(
         raise CheckpointError(f"{shorten_path(path)}: no such checkpoint; {listed}")
     try:
         check_table_size(path)
-        with safe_open(path, framework="pt", device=str(device)) as file:
-            metadata = file.metadata() or {}
-            header = json.loads(metadata.get(METADATA_KEY, "null"))
-            names = file.keys()
-            tensors = {name: file.get_tensor(name) for name in names}
+        # safetensors turns a Ctrl-C that reaches it into an error of its own.
+        header, tensors = run_in_thread(partial(read_header_and_tensors, path, device))
     except (OSError, SafetensorError, ValueError, RecursionError, MemoryError) as error:
         reason = shorten_words(explain_parse_error(error) or type(error).__name__)
         message = f"{path}: not a readable checkpoint ({reason}); it may be truncated"
@@ -141,6 +140,18 @@ def read_tensor_file(
         foreign = "a safetensors file, but no checkpoint of rhumbline"
         raise CheckpointError(f"{path}: {foreign} (no '{METADATA_KEY}' header)")
     return tensors, header
+
+
+def read_header_and_tensors(
+    path: Path, device: torch.device | str
+) -> tuple[Any, dict[str, Tensor]]:
+    """Return what a tensor file holds, without any check."""
+    with safe_open(path, framework="pt", device=str(device)) as file:
+        metadata = file.metadata() or {}
+        header = json.loads(metadata.get(METADATA_KEY, "null"))
+        names = file.keys()
+        tensors = {name: file.get_tensor(name) for name in names}
+    return header, tensors
 
 
 def path_exists(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Long calls into compilers, in a thread: the main thread notices Ctrl-C meanwhile."""
+"""Calls into libraries, in a thread: the main thread notices Ctrl-C meanwhile."""
 
 import time
 from collections.abc import Callable, Generator
@@ -34,10 +34,20 @@ COMPILATION_TIME = CompilationTime()
 
 
 def run_in_background(work: Callable[[], T]) -> T:
+    """Return the result of `work`, a call into a compiler, as `run_in_thread` does.
+
+    Its time counts as compilation.
+    """
+    with COMPILATION_TIME.measure():
+        return run_in_thread(work)
+
+
+def run_in_thread(work: Callable[[], T]) -> T:
     """Return the result of `work`, which runs in a thread of its own.
 
-    Python handles signals between its own steps, and a compiler may take seconds for one of them.
-    After `KeyboardInterrupt` the thread is left behind; it ends with the process at the latest.
+    The main thread waits where Ctrl-C reaches it, outside libraries that would replace its
+    exception. After `KeyboardInterrupt` the thread is left behind; it ends with the process at the
+    latest.
     """
     if current_thread() is not main_thread():
         return work()
@@ -49,6 +59,5 @@ def run_in_background(work: Callable[[], T]) -> T:
         except BaseException as error:
             future.set_exception(error)
 
-    with COMPILATION_TIME.measure():
-        Thread(target=run, daemon=True).start()
-        return future.result()
+    Thread(target=run, daemon=True).start()
+    return future.result()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rhumbline import pipeline
+from rhumbline.checkpoint import tensor_file
 from rhumbline.cli import signals, solve_run
 from rhumbline.cli.signals import SignalGate, end_quickly, leave_at_once
 from rhumbline.kernels.background import run_in_background
@@ -66,6 +67,25 @@ def test_a_signal_after_the_file_was_read_gives_a_plan(
     assert done.stdout.startswith("square  cost 40   gap 0.00% to 40 (best known)")
     assert "from construction   0 attempts" in done.stdout
     assert done.stderr.endswith("interrupted; these plans are the best found so far\n")
+
+
+def test_a_signal_while_weights_are_read_interrupts(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """safetensors would turn the exception of a handler into an error about the file."""
+    real = tensor_file.read_header_and_tensors
+
+    def interrupted(path: Path, device: Any) -> Any:
+        try:
+            send(signal.SIGINT)
+            time.sleep(0.5)  # handlers run in the main thread, so not here
+            return real(path, device)
+        except KeyboardInterrupt as error:
+            raise ValueError from error
+
+    monkeypatch.setattr(tensor_file, "read_header_and_tensors", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tensor_file.read_tensor_file(policy)
 
 
 # --- compilers
