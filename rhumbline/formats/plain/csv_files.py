@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rhumbline.errors import InputError, shorten_repr
+from rhumbline.errors import InputError, shorten_path, shorten_repr
 from rhumbline.formats.best_known import read_best_known
 from rhumbline.formats.plain.node_table import WORDS, Table, as_number, instance_from_table
 from rhumbline.formats.sections import decode_lines
+from rhumbline.problems.mappings import check_name_length
 
 COMMENT = re.compile(r"#\s*(capacity|vehicles|name)\s*[:=](.*)", re.IGNORECASE)
 SEPARATORS = (";", "\t", ",")  # a comma may be a decimal point, and so comes last
@@ -61,8 +62,10 @@ def read_table(path: Path, capacity: int | float | None) -> Table:
         rows.append(cells)
         lines.append(line)
     columns = {name: [row[place] for row in rows] for place, name in enumerate(header)}
+    stated_name = comments.get("name", "")
+    check_name_length(stated_name, shorten_path(path))
     return Table(
-        name=comments.get("name") or path.stem,
+        name=stated_name or path.stem,
         columns=columns,
         path=path,
         lines=lines,

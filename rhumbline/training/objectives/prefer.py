@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, shorten
 from rhumbline.problems.costs import shift_cost
 from rhumbline.training.config import TrainConfig, names_with
 from rhumbline.training.objectives.neighbourhoods import resample_neighbourhoods
@@ -100,8 +100,8 @@ class Prefer(TrainingObjective):
             raise InputError(f"objective.parts is for {able}, whose plans have neighbourhoods")
         if config.batch % self.copies:
             raise InputError(
-                f"objective.copies is {self.copies}, which has to divide the batch "
-                f"of {config.batch}"
+                f"objective.copies is {shorten(self.copies)}, which has to divide the batch "
+                f"of {shorten(config.batch)}"
             )
 
     def check_policy(self, policy: Any) -> None:
