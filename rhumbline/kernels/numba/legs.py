@@ -5,7 +5,7 @@ instances are computed each time, as `problems.metrics` defines them.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, types
@@ -16,9 +16,17 @@ EARTH_RADIUS_KM = 6378.388  # of TSPLIB's GEO
 
 # `_nrt=False`: numba counts no references. Otherwise each call counts all arrays of a named tuple, which took nine
 # tenths of the time of a kick.
-njit_function = njit(
-    nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False
-)
+OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    "_nrt": False,
+}
+# A call passes each array of a named tuple as seven numbers, which are more than a hundred in all. Inlined, a step of
+# ruin and recreate takes half of the time. Large functions are only called, because compilation takes longer, too.
+njit_function = njit(**OPTIONS, forceinline=True)
+njit_large_function = njit(**OPTIONS)
 
 
 class Legs(NamedTuple):
@@ -63,7 +71,7 @@ def leg(legs, a, b):
     return rare_leg(legs, a, b)
 
 
-@njit_function
+@njit_large_function
 def rare_leg(legs, a, b):
     """Return the distance between two nodes in one of the other metrics."""
     if legs.metric == GEO:

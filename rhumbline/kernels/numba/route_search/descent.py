@@ -1,6 +1,6 @@
 """numba: local search around changed customers, until none of them has an improving move."""
 
-from rhumbline.kernels.numba.legs import njit_function
+from rhumbline.kernels.numba.legs import njit_function, njit_large_function
 from rhumbline.kernels.numba.route_search.moves import REVERSE, best_move
 from rhumbline.kernels.numba.route_search.records import BEFORE, BEHIND, DEPOT, NEXT, SAVED, WAITING
 from rhumbline.kernels.numba.route_search.routes import read_route, save_route, write_route
@@ -118,7 +118,7 @@ def make_move(customers, plan, log, queue, scratch):
         exchange_between(customers, plan, queue, scratch)
 
 
-@njit_function
+@njit_large_function
 def descend(customers, plan, log, queue, scratch, price, tolerance):
     """Make the best move of each waiting customer until no customer waits; return the change of length."""
     total = 0.0

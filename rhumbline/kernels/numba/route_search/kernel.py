@@ -8,7 +8,7 @@ import math
 
 from numba import types
 
-from rhumbline.kernels.numba.legs import njit_function
+from rhumbline.kernels.numba.legs import njit_function, njit_large_function
 from rhumbline.kernels.numba.route_search.descent import clear, descend, find_overload, wait
 from rhumbline.kernels.numba.route_search.records import (
     BEFORE,
@@ -43,7 +43,7 @@ PRICE_FACTOR = 10.0  # factor of the price of overload, when local search leaves
 MAX_PRICE_RISES = 3  # ... and how often it rises before the step is rejected
 
 
-@njit_function
+@njit_large_function
 def recreate(customers, plan, log, queue, scratch, count, price, random):
     """Insert all removed customers; they and their new neighbours wait. Returns the change of length."""
     change = 0.0
@@ -59,7 +59,7 @@ def recreate(customers, plan, log, queue, scratch, count, price, random):
     return change
 
 
-@njit_function
+@njit_large_function
 def repair(customers, plan, log, queue, scratch, settings, price, limit, change):
     """Remove overload by local search at rising prices; return the change of length, infinite if the step is hopeless.
 
@@ -79,7 +79,7 @@ def repair(customers, plan, log, queue, scratch, settings, price, limit, change)
     return math.inf if is_overloaded else change
 
 
-@njit_function
+@njit_large_function
 def make_step(customers, plan, log, queue, scratch, settings, price, limit, random):
     """Ruin and recreate, then local search; return the change of length, infinite if a route stays overloaded.
 

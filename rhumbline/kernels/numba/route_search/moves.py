@@ -14,7 +14,7 @@ at one of its ends (the gain criterion of Lin and Kernighan 1973).
 Loads above the capacity cost `price` for each unit.
 """
 
-from rhumbline.kernels.numba.legs import leg, njit_function
+from rhumbline.kernels.numba.legs import leg, njit_function, njit_large_function
 from rhumbline.kernels.numba.route_search.records import (
     BEFORE,
     BEHIND,
@@ -197,7 +197,7 @@ def try_new_route(customers, plan, price, u, best, scratch):
     return best
 
 
-@njit_function
+@njit_large_function
 def best_move(customers, plan, price, u, best, scratch):
     """Find the best move of customer u whose change of cost is below `best`, and describe it in `scratch`."""
     r, segments = plan.route[u], scratch.segments

@@ -7,7 +7,7 @@ A new route is also opened if that costs less than every insertion; distances ne
 
 import math
 
-from rhumbline.kernels.numba.legs import leg, njit_function
+from rhumbline.kernels.numba.legs import leg, njit_function, njit_large_function
 from rhumbline.kernels.numba.local_search.tour_moves import draw
 from rhumbline.kernels.numba.route_search.descent import wait
 from rhumbline.kernels.numba.route_search.records import BEFORE, BEHIND, DEPOT, NO_ROUTE
@@ -58,7 +58,7 @@ def step_back(plan, c, steps, span):
     return c
 
 
-@njit_function
+@njit_large_function
 def ruin(customers, plan, log, queue, scratch, settings, random):
     """Remove strings from routes around a random customer.
 
