@@ -147,7 +147,7 @@ def test_a_real_data_frame() -> None:
             ":4: 2 rows are marked in the column depot, expected one; several depots are not",
         ),
         ("# capacity: 9\nx,y,demand,depot\n1,2,0,maybe\n", ":3: depot is 'maybe', expected 1"),
-        ("# name: " + "n" * 201 + "\nx,y\n0,0\n3,4\n", "'name' has 201 characters, expected"),
+        ("# name: " + "n" * 201 + "\nx,y\n0,0\n3,4\n", ": 'name' has 201 characters, expected"),
     ],
 )
 def test_bad_tables_are_refused(tmp_path: Path, text: str, words: str) -> None:
