@@ -23,8 +23,9 @@ def as_code(text: object) -> str:
 
 
 def mark_options(text: str) -> str:
-    """Return a help text with its options as code, which dashes would otherwise be merged in."""
-    return re.sub(r"(?<![\w`-])(--[a-z][\w-]*)", r"`\1`", text)
+    """Return a help text with its options as code; what is code already stays as it is."""
+    pattern = r"(?P<code>`[^`]*`)|(?<![\w-])(?P<option>--[a-z][\w-]*)"
+    return re.sub(pattern, lambda match: match["code"] or as_code(match["option"]), text)
 
 
 def first_paragraph(text: str | None) -> str:
