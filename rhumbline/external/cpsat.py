@@ -15,8 +15,6 @@ from rhumbline.errors import Infeasible
 from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.jssp import JSSPInstance, Schedule
 
-PLAN_TYPES = (Schedule,)
-
 
 def prepare() -> None:
     """Do nothing: there are no kernels to compile."""

@@ -18,8 +18,6 @@ from rhumbline.problems.cvrp import Routes
 from rhumbline.problems.cvrp.instance import LIMITS
 from rhumbline.problems.tsp import Tour, TSPInstance
 
-PLAN_TYPES = (Tour, Routes)
-
 
 def prepare() -> None:
     """Do nothing: there are no kernels to compile."""
