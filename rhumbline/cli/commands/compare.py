@@ -25,24 +25,6 @@ if TYPE_CHECKING:
     from rhumbline.bench.methods import BenchOptions
     from rhumbline.bench.runner import MethodOnSet
 
-DESCRIPTION = """\
-Compare strategies and policies at equal attempts or equal seconds, instance by instance. SET is a
-standard test set (tsp100, vrp200, jssp10x10, ...), a file, a folder or a pattern. With --validation
-it names a set of validation instances, of any size.
-
-Prints a table for each set: gaps to the references (or to the best cost of each instance in the
-table) and the mean difference to the first method of the same budget, instance by instance, with
-95 % intervals. Lines of JSON are added to --out, as for a suite. Run again with the same
-file, a comparison continues where it stopped; other strategies or budgets are added. Choose
-settings on validation instances, never on a test set.
-"""
-EXAMPLES = """examples:
-  rhumb bench compare tsp100 --first 1000 --search sampling,cmaes,cmaes-refine --attempts 160,1600
-  rhumb bench compare vrp200 --validation --varied --first 32 --policy cvrp,runs/new.safetensors
-  rhumb bench compare tsp150 --validation --search cmaes,cmaes+top=4+components=2 --seconds 2
-  rhumb bench compare instances/cvrplib --seconds 10 --together 1 --then none,auto
-"""
-
 
 def run_compare(words: Sequence[str]) -> int:
     """Parse the words behind `bench compare` and run; return the exit code."""
@@ -55,8 +37,23 @@ def make_parser() -> SuggestingParser:
     as_written = argparse.RawDescriptionHelpFormatter
     parser = SuggestingParser(
         "rhumb bench compare",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
+        description="""\
+Compare strategies and policies at equal attempts or equal seconds, instance by instance. SET is a
+standard test set (tsp100, vrp200, jssp10x10, ...), a file, a folder or a pattern. With --validation
+it names a set of validation instances, of any size.
+
+Prints a table for each set: gaps to the references (or to the best cost of each instance in the
+table) and the mean difference to the first method of the same budget, instance by instance, with
+95 % intervals. Lines of JSON are added to --out, as for a suite. Run again with the same
+file, a comparison continues where it stopped; other strategies or budgets are added. Choose
+settings on validation instances, never on a test set.
+""",
+        epilog="""examples:
+  rhumb bench compare tsp100 --first 1000 --search sampling,cmaes,cmaes-refine --attempts 160,1600
+  rhumb bench compare vrp200 --validation --varied --first 32 --policy cvrp,runs/new.safetensors
+  rhumb bench compare tsp150 --validation --search cmaes,cmaes+top=4+components=2 --seconds 2
+  rhumb bench compare instances/cvrplib --seconds 10 --together 1 --then none,auto
+""",
         formatter_class=as_written,
     )
     add_set_options(parser)
@@ -192,7 +189,7 @@ def compare_methods(given: argparse.Namespace) -> int:
     """Read the sets, prepare the methods, and measure."""
     with defer_signals():
         from rhumbline.bench.compare import Comparison, compile_kernels, prepare_comparison
-        from rhumbline.bench.compare.sets import REFERENCES, SetSelection, load_sets
+        from rhumbline.bench.compare.sets import SetSelection, load_sets
         from rhumbline.bench.methods import BenchOptions
         from rhumbline.cli.bench_run import print_warning
     selection = SetSelection(
@@ -200,7 +197,7 @@ def compare_methods(given: argparse.Namespace) -> int:
         skip=given.skip,
         validation=given.validation,
         varied=given.varied,
-        references=given.references or REFERENCES,
+        references=given.references or SetSelection.references,
     )
     comparison = Comparison(
         strategies=given.search,

@@ -33,18 +33,6 @@ from rhumbline.training.run_folder import (
 if TYPE_CHECKING:
     from rhumbline.training.loop import Report
 
-DESCRIPTION = """\
-Train a policy by a recipe, until --minutes or the recipe's `updates`. \
-Each report writes OUT/policy.safetensors, a line
-of OUT/metrics.jsonl, and the state that --resume continues from, also on another machine.
-"""
-EXAMPLES = """examples:
-  rhumb train recipes/tsp100.toml --minutes 30
-  rhumb train recipes/tsp100.toml --minutes 30 --resume runs/tsp100
-  rhumb train recipes/cvrp-own.toml --data deliveries/ --minutes 30
-  rhumb train recipes/tsp100.toml --set updates=50000 --out runs/a --resume auto
-  torchrun --nproc-per-node 8 -m rhumbline train recipes/tsp100.toml --minutes 60
-"""
 # The title and the format of each field of a report.
 COLUMNS = {
     "update": ",",
@@ -71,8 +59,18 @@ def train_parser() -> SuggestingParser:
     """Return the parser of the options of `train`."""
     parser = SuggestingParser(
         "rhumb train",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
+        description="""\
+Train a policy by a recipe, until --minutes or the recipe's `updates`. \
+Each report writes OUT/policy.safetensors, a line
+of OUT/metrics.jsonl, and the state that --resume continues from, also on another machine.
+""",
+        epilog="""examples:
+  rhumb train recipes/tsp100.toml --minutes 30
+  rhumb train recipes/tsp100.toml --minutes 30 --resume runs/tsp100
+  rhumb train recipes/cvrp-own.toml --data deliveries/ --minutes 30
+  rhumb train recipes/tsp100.toml --set updates=50000 --out runs/a --resume auto
+  torchrun --nproc-per-node 8 -m rhumbline train recipes/tsp100.toml --minutes 60
+""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
