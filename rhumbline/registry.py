@@ -17,10 +17,10 @@ from typing import Any, Generic, TypeVar
 
 from rhumbline.errors import InputError, note_once, shorten
 
-T = TypeVar("T")
+EntryT = TypeVar("EntryT")
 
 
-class Registry(Mapping[str, T], Generic[T]):
+class Registry(Mapping[str, EntryT], Generic[EntryT]):
     """Names and the objects behind them, each loaded when it is first asked for.
 
     Our own names come first and cannot be replaced. An entry point that fails to import raises
@@ -30,7 +30,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def __init__(self, kind: str, table: Mapping[str, str]):
         self.kind = kind  # in the plural: "strategies"; the group is "rhumbline.strategies"
         self.table = dict(table)
-        self.loaded: dict[str, T] = {}
+        self.loaded: dict[str, EntryT] = {}
 
     @property
     def group(self) -> str:
@@ -50,7 +50,7 @@ class Registry(Mapping[str, T], Generic[T]):
                 found[point.name] = point
         return found
 
-    def __getitem__(self, name: str) -> T:
+    def __getitem__(self, name: str) -> EntryT:
         if name not in self.loaded:
             self.loaded[name] = self.load(name)
         return self.loaded[name]
@@ -65,7 +65,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def __contains__(self, name: object) -> bool:
         return name in self.table or name in self.outside
 
-    def load(self, name: str) -> T:
+    def load(self, name: str) -> EntryT:
         """Import what stands behind a name; raises `KeyError` for an unknown one."""
         if name in self.table:
             return load_reference(self.table[name])
@@ -81,7 +81,7 @@ class Registry(Mapping[str, T], Generic[T]):
                 f"which cannot be loaded ({cause}); repair or uninstall that package"
             ) from error
 
-    def find(self, name: str, what: str) -> T:
+    def find(self, name: str, what: str) -> EntryT:
         """The object behind a name that a user typed; an unknown one is refused with suggestions.
 
         `what` is the singular for the message, such as "strategy".
@@ -90,7 +90,7 @@ class Registry(Mapping[str, T], Generic[T]):
             raise InputError(f"{what} '{shorten(name)}' is not known{suggest_known(name, self)}")
         return self[name]
 
-    def working(self) -> Iterator[tuple[str, T]]:
+    def working(self) -> Iterator[tuple[str, EntryT]]:
         """All names that can be loaded; a broken entry point is reported on stderr and left out."""
         for name in self:
             try:

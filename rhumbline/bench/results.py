@@ -22,7 +22,7 @@ Warn = Callable[[str], None]
 ResultKey = tuple[str, str, str, int]  # method, set, instance, seed
 SetKey = tuple[str, str]  # suite, set
 InstanceKey = tuple[str, str]  # set, instance
-K = TypeVar("K")
+KeyT = TypeVar("KeyT")
 
 
 @dataclass(frozen=True)
@@ -171,9 +171,11 @@ def costs_of(results: Sequence[Result]) -> list[float]:
     return [result.cost for result in results if result.cost is not None]
 
 
-def group_results(results: Sequence[Result], key: Callable[[Result], K]) -> dict[K, list[Result]]:
+def group_results(
+    results: Sequence[Result], key: Callable[[Result], KeyT]
+) -> dict[KeyT, list[Result]]:
     """Return the results by a key, in order of first appearance."""
-    groups: dict[K, list[Result]] = {}
+    groups: dict[KeyT, list[Result]] = {}
     for result in results:
         groups.setdefault(key(result), []).append(result)
     return groups

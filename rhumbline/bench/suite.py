@@ -19,7 +19,7 @@ from rhumbline.registry import suggest_known
 from rhumbline.search.driver import Budget
 from rhumbline.toml_config import build_dataclass, read_toml
 
-T = TypeVar("T")
+TableT = TypeVar("TableT")
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,9 @@ def parse_suite(tables: Mapping[str, Any], path: Path) -> Suite:
     return suite
 
 
-def parse_tables(kind: type[T], tables: Mapping[str, Any], key: str, path: Path) -> tuple[T, ...]:
+def parse_tables(
+    kind: type[TableT], tables: Mapping[str, Any], key: str, path: Path
+) -> tuple[TableT, ...]:
     """Build a record from each table of a key, such as `[[set]]`."""
     entries = tables_of_kind(tables, key, path)
     return tuple(
