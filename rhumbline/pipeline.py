@@ -63,8 +63,6 @@ from rhumbline.search.without_policy.improve_constructions import (
     plan_of_work,
 )
 
-DEVICE_NAMES = ("auto", "cpu", "cuda")
-
 
 @dataclass(frozen=True)
 class PipelineTuning:
@@ -611,10 +609,9 @@ def check_total_seconds(seconds: int | float) -> None:
 
 def find_device(name: str) -> torch.device:
     """Return the device a user means; `auto` is a GPU if there is one."""
-    if name not in DEVICE_NAMES:
-        raise InputError(
-            f"device '{shorten(name)}' is not known{suggest_known(name, DEVICE_NAMES)}"
-        )
+    known = ("auto", "cpu", "cuda")
+    if name not in known:
+        raise InputError(f"device '{shorten(name)}' is not known{suggest_known(name, known)}")
     if name == "cpu":
         return torch.device("cpu")
     has_gpu = torch.cuda.is_available()

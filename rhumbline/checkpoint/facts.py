@@ -13,9 +13,6 @@ import torch
 from rhumbline.errors import CheckpointError, shorten, shorten_repr
 from rhumbline.toml_config import build_dataclass
 
-# A number of nodes, or jobs x machines; the largest has nine digits.
-SIZE_FORM = re.compile(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8}){0,3}")
-
 
 @dataclass(frozen=True)
 class TrainingFacts:
@@ -58,7 +55,8 @@ def is_size(size: object) -> bool:
     if isinstance(size, bool) or not isinstance(size, int | str):
         return False
     text = str(size)[:100]
-    match = SIZE_FORM.fullmatch(text)
+    # A number of nodes, or jobs x machines; the largest has nine digits.
+    match = re.fullmatch(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8}){0,3}", text)
     return match is not None
 
 

@@ -18,8 +18,7 @@ from rhumbline.weights import FOLDER as SHIPPED_FOLDER
 
 RESEARCH_WEIGHTS = ("cvrp100-single", "tsp100-poppy", "tsp100-single")
 # In a clone they are found without being installed.
-CLONE = Path(__file__).parents[2]
-RESEARCH_FOLDER = CLONE / "packages" / "research-weights" / "rhumbline_research_weights"
+RESEARCH_FOLDER = Path(__file__).parents[2] / "packages/research-weights/rhumbline_research_weights"
 
 WEIGHT_FOLDERS: Registry[Path] = Registry("weights", {})
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from rhumbline.errors import InputError
 from rhumbline.formats.safe_io import read_bytes, write_text
 
 RESULTS_FOLDER = Path("results")  # not in the repository
-REPORT_SECONDS = 5.0  # between two lines of progress
 
 
 def parse_folders(words: Sequence[str]) -> dict[str, str]:
@@ -58,8 +58,9 @@ def run_suite(path: Path, out: Path | None, options: BenchOptions, quiet: bool) 
 
 @dataclass
 class ProgressPrinter:
-    """Prints lines of progress on stderr, at most every `REPORT_SECONDS`."""
+    """Prints lines of progress on stderr, at most every `seconds_between_lines`."""
 
+    seconds_between_lines: ClassVar[float] = 5.0
     quiet: bool
     due: float = 0.0
     seconds_left: float | None = None
@@ -78,7 +79,7 @@ class ProgressPrinter:
             return
         if finished or time.monotonic() >= self.due:
             print_note(progress_text(progress, self.latest, self.seconds_left))
-            self.due = time.monotonic() + REPORT_SECONDS
+            self.due = time.monotonic() + self.seconds_between_lines
 
     def report_interruption(self, file: Path) -> None:
         """Print how many results an interrupted run has left in its file."""
@@ -148,7 +149,8 @@ def run_references(
     if elsewhere and not elsewhere.is_dir():
         raise InputError(f"--from {elsewhere}: is no folder")
     suite = read_suite(path)
-    due = time.monotonic() + REPORT_SECONDS
+    seconds_between_lines = ProgressPrinter.seconds_between_lines
+    due = time.monotonic() + seconds_between_lines
     specs, _ = suite.select(options.only)
     updates = make_references(
         suite,
@@ -162,7 +164,7 @@ def run_references(
         last[filled.file] = filled
         if not quiet and time.monotonic() >= due:
             print_note(f"{filled.file}: {filled.done:,} of {filled.total:,}")
-            due = time.monotonic() + REPORT_SECONDS
+            due = time.monotonic() + seconds_between_lines
     for filled in last.values():
         if filled.done < filled.total:
             count = f"{filled.done:,} of {filled.total:,}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from rhumbline.distributed.chunks import Chunk, cut_into_chunks
 from rhumbline.distributed.fingerprints import InstanceKeys
-from rhumbline.distributed.shards import WHOLE, Shard
+from rhumbline.distributed.shards import Shard
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class RemainingChunks:
     """
 
     done: set[str]  # keys with a result
-    shard: Shard = WHOLE
+    shard: Shard = field(default_factory=Shard)
     skipped: int = 0  # instances of our shard that have a result
     pending: dict[int, PendingInstance] = field(default_factory=dict[int, PendingInstance])
     all_keys: InstanceKeys = field(default_factory=InstanceKeys)

@@ -28,10 +28,10 @@ VARIABLES = ArrayVariables()
 
 @dataclass(frozen=True)
 class Shard:
-    """Part `index` of `count`, counted from 1."""
+    """Part `index` of `count`, counted from 1; by default everything."""
 
-    index: int
-    count: int
+    index: int = 1
+    count: int = 1
 
     def takes(self, chunk_number: int) -> bool:
         """Return whether a chunk belongs to this shard."""
@@ -39,9 +39,6 @@ class Shard:
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
-
-
-WHOLE = Shard(1, 1)
 
 
 def parse_shard(
@@ -54,7 +51,7 @@ def parse_shard(
     if text is None:
         if count is not None:
             raise InputError("--shards is for --shard auto; give both, or --shard I/N")
-        return WHOLE
+        return Shard()
     if text == "auto":
         return shard_of_job_array(count, environment)
     found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)

@@ -21,7 +21,7 @@ from rhumbline.problems.jssp.instance import JSSPInstance
 BEST_KNOWN_FILES = ("optima.json", "best_known.json")
 
 # Keyed by jobs and machines: an unrelated file called la01 must also have the size of la01.
-CLASSIC_MAKESPANS = {
+CLASSIC_MAKESPANS: dict[tuple[int, int], str] = {
     (6, 6): "ft06 55",
     (10, 5): "la01 666 la02 655 la03 597 la04 590 la05 593",
     (15, 5): "la06 926 la07 890 la08 863 la09 951 la10 958",

@@ -25,15 +25,15 @@ TSPLIB_METRICS: dict[str, Metric] = {
     "GEO": "GEO",
     "EXPLICIT": "EXPLICIT",
 }
-SIZES = SizeLimits(1, MAX_CITIES, "cities")
 
 
 def read_tsp(path: Path) -> TSPInstance:
     """Read a TSPLIB instance, with its best known cost if an `optima.json` beside it has one."""
     sections = ("NODE_COORD_SECTION", "EDGE_WEIGHT_SECTION", "DISPLAY_DATA_SECTION")
-    file = read_sections(path, sections, SIZES)
+    sizes = SizeLimits(1, MAX_CITIES, "cities")
+    file = read_sections(path, sections, sizes)
     file.check_type("TSP", "rhumb reads symmetric TSP files here")
-    size = file.dimension(SIZES)
+    size = file.dimension(sizes)
     metric = file.choice("EDGE_WEIGHT_TYPE", TSPLIB_METRICS)
     name = file.name()
     known = read_best_known(path.parent, name)

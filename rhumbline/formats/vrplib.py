@@ -36,7 +36,6 @@ VRPLIB_METRICS: dict[str, Metric] = {
     "EXACT_2D": "EXACT_2D",
     "EXPLICIT": "EXPLICIT",
 }
-SIZES = SizeLimits(2, LIMITS.max_customers + 1, "nodes (the depot and its customers)")
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,11 @@ def read_vrp(path: Path) -> CVRPInstance:
     """
     if is_solomon(path):
         refuse_solomon(path)
-    file = read_sections(path, VRPLIB.sections, SIZES)
+    sizes = SizeLimits(2, LIMITS.max_customers + 1, "nodes (the depot and its customers)")
+    file = read_sections(path, VRPLIB.sections, sizes)
     file.check_type("CVRP", "rhumb reads files of capacitated vehicle routing here")
     refuse_duration_limits(file)
-    size = file.dimension(SIZES)
+    size = file.dimension(sizes)
     factor = load_factor(file)
     demand_rows = read_demands(file, size, factor)
     nodes = read_nodes(file, size, demand_rows)

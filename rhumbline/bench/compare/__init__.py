@@ -38,14 +38,13 @@ from rhumbline.errors import InputError
 from rhumbline.pipeline import find_device, load_policy, make_tasks
 from rhumbline.search.strategies import default_strategy_for_task, parse_settings
 
-DEFAULT = "default"  # the strategy that `rhumb solve` takes
-
 
 @dataclass(frozen=True)
 class Comparison:
     """What is compared: every strategy with every policy, at every budget."""
 
-    strategies: tuple[str, ...] = (DEFAULT,)  # settings follow a name: cmaes+components=2
+    default_strategy: ClassVar[str] = "default"  # stands for what `rhumb solve` takes
+    strategies: tuple[str, ...] = (default_strategy,)  # settings follow: cmaes+components=2
     policies: tuple[str, ...] = ("",)  # shipped names or paths; "" is the default of the problem
     attempts: tuple[int, ...] = ()  # for each instance
     seconds: tuple[float, ...] = ()  # for each instance; instances solved together share the sum
@@ -165,7 +164,7 @@ def smallest_instance(instances: InstanceSet) -> Any:
 
 def resolve_default(method: Method, instances: InstanceSet, options: BenchOptions) -> Method:
     """Return the method with the strategy that `rhumb solve` takes, where none is named."""
-    if method.strategy != DEFAULT:
+    if method.strategy != Comparison.default_strategy:
         return method
     smallest = smallest_instance(instances)
     name = method.policy.replace("{problem}", smallest.problem)

@@ -23,8 +23,6 @@ from rhumbline.files.discovery import find_instance_files
 from rhumbline.formats.safe_io import read_bytes
 from rhumbline.registry import suggest_known
 
-REFERENCES = Path(__file__).parents[3] / "benchmarks" / "reference"  # of a clone
-
 
 def find_test_sets() -> dict[str, tuple[str, str]]:
     """Return the problem and the digest of each standard test set."""
@@ -47,7 +45,7 @@ class SetSelection:
     skip: int = 0
     validation: bool = False
     varied: bool = False
-    references: Path = REFERENCES
+    references: Path = Path(__file__).parents[3] / "benchmarks" / "reference"  # of a clone
 
     def __post_init__(self) -> None:
         if self.first < 1 or not 0 <= self.skip < self.first:

@@ -18,7 +18,6 @@ from rhumbline.formats.plain.node_table import WORDS, Table, as_number, instance
 from rhumbline.formats.sections import decode_lines
 
 COMMENT = re.compile(r"#\s*(capacity|vehicles|name)\s*[:=](.*)", re.IGNORECASE)
-SEPARATORS = (";", "\t", ",")  # a comma may be a decimal point, and so comes last
 
 
 def read_csv(path: Path, capacity: int | float | None = None) -> Any:
@@ -108,7 +107,11 @@ def stated_vehicles(path: Path, comments: dict[str, str]) -> int | None:
 
 def find_separator(text: str) -> str:
     """Return the separator of a line: the first of ; tab and comma that occurs in it."""
-    return next((one for one in SEPARATORS if one in text), ",")
+    # A comma may be a decimal point, and so comes last.
+    for separator in (";", "\t"):
+        if separator in text:
+            return separator
+    return ","
 
 
 def split_cells(text: str, separator: str) -> list[str] | None:

@@ -37,7 +37,6 @@ class TableWords:
 
 
 WORDS = TableWords()
-KNOWN = ("x", "y", *WORDS.guarded, *WORDS.numbers, *WORDS.labels)
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,8 @@ def check_columns(table: Table) -> None:
         raise table.error(None, f"column {missing[0]} is missing; there are {shown}; {expected}")
     if not table.size:
         raise table.error(None, "has no rows, expected one for each city or customer")
-    unused = [column for column in columns if column not in KNOWN]
+    known = ("x", "y", *WORDS.guarded, *WORDS.numbers, *WORDS.labels)
+    unused = [column for column in columns if column not in known]
     for column in unused:
         absent = [word for word in WORDS.guarded if word not in columns]
         if guess := did_you_mean(column, absent):

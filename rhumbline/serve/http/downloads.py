@@ -17,8 +17,6 @@ from rhumbline.serve.jobs import Job
 from rhumbline.serve.requests import Refused, make_instance, parse_request
 from rhumbline.serve.settings import ServiceSettings
 
-PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
-
 
 def instance_of(job: Job, settings: ServiceSettings) -> Any:
     """Return the instance of a job, read from its request again."""
@@ -54,7 +52,8 @@ def picture_file(job: Job, settings: ServiceSettings, kind: str) -> Response:
     """Return a picture of the best plan."""
     from rhumbline.plots import require_matplotlib, save_plan
 
-    if kind not in PICTURES:
+    media_types = {"svg": "image/svg+xml", "png": "image/png"}
+    if kind not in media_types:
         raise Refused(422, f"format is {kind[:20]!r}, expected svg or png")
     require_matplotlib()
     instance, plan = instance_and_plan(job, settings)
@@ -64,7 +63,7 @@ def picture_file(job: Job, settings: ServiceSettings, kind: str) -> Response:
         data = path.read_bytes()
     # Figures hold themselves in cycles: without this a server grows by 1.5 MB with each PNG.
     gc.collect()
-    return Response(data, headers=attachment(job, f".{kind}"), media_type=PICTURES[kind])
+    return Response(data, headers=attachment(job, f".{kind}"), media_type=media_types[kind])
 
 
 def attachment(job: Job, suffix: str) -> dict[str, str]:

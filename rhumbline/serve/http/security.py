@@ -13,7 +13,6 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 # Of every answer.
 HEADERS = (
     (
