@@ -152,10 +152,11 @@ def run_references(
     seconds_between_lines = ProgressPrinter.seconds_between_lines
     due = time.monotonic() + seconds_between_lines
     specs, _ = suite.select(options.only)
+    complete_options = replace(reference_options, seconds=seconds, merge_from=elsewhere)
     updates = make_references(
         suite,
         specs,
-        replace(reference_options, seconds=seconds, merge_from=elsewhere),
+        complete_options,
         limit=options.limit,
         folders=options.folders,
     )

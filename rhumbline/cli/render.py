@@ -56,8 +56,9 @@ def gap_parts(solution: Priced) -> list[str]:
     """Return the optimality gap as a part of a line, or nothing if no best cost is known."""
     if solution.gap is None:
         return []
-    known = solution.instance.best_known
-    whole = solution.instance.has_integer_costs and known == int(known)
+    instance = solution.instance
+    known = instance.best_known
+    whole = instance.has_integer_costs and known == int(known)
     cost = format_cost(known, whole)
     return [f"gap {solution.gap:.2%} to {cost} (best known)"]
 
@@ -95,10 +96,11 @@ def result_line(
 
     `width` is the number of characters for the name; `written` are the files of the instance.
     """
-    cost = format_cost(solution.cost, solution.instance.has_integer_costs)
-    excess = excess_over_limit(solution.plan, solution.instance)
+    instance = solution.instance
+    cost = format_cost(solution.cost, instance.has_integer_costs)
+    excess = excess_over_limit(solution.plan, instance)
     parts = [
-        f"{solution.instance.name:<{width}}  cost {cost}",
+        f"{instance.name:<{width}}  cost {cost}",
         *gap_parts(solution),
         *after_search_parts(solution, after_search),
         format_count(solution.attempts, "attempt", "attempts"),
@@ -214,7 +216,8 @@ def format_duration(seconds: float) -> str:
     """Format a duration in the two units that suit it: "10 s", "1 min 40 s", "2 h 5 min"."""
     if seconds < 60:
         return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
+    whole_seconds = round(seconds)
+    minutes, rest = divmod(whole_seconds, 60)
     hours, minutes = divmod(minutes, 60)
     parts: list[str] = []
     if hours:
@@ -245,7 +248,8 @@ def host_task_line(task: HostTask, policy: str, solver: str | None) -> str:
         search += f", then {solver}"
     instances = instances_text(task)
     fleet = fleet_parts(task)
-    parts = [instances, *fleet, policy, search, task.device.type]
+    device = task.device.type
+    parts = [instances, *fleet, policy, search, device]
     return SEPARATOR.join(filter(None, parts))
 
 
@@ -268,7 +272,8 @@ def fleet_parts(task: Task | HostTask) -> list[str]:
     """Return the limit on vehicles as a part of a line, if all instances have the same limit."""
     limits: set[int | None] = set()
     for instance in task.instances:
-        limits.add(instance.vehicles if isinstance(instance, CVRPInstance) else None)
+        has_fleet = isinstance(instance, CVRPInstance)
+        limits.add(instance.vehicles if has_fleet else None)
     limit = limits.pop()
     if limits or not limit:
         return []
@@ -282,7 +287,8 @@ def strategy_text(name: str, strategy: Any) -> str:
     for field in fields(strategy):
         value = getattr(strategy, field.name)
         if field.name == "components":
-            parts.append(format_count(value, "component", "components"))
+            count = format_count(value, "component", "components")
+            parts.append(count)
         elif value != field.default:
             parts.append(f"{field.name} {value}")
     return ", ".join(parts)

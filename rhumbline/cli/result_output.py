@@ -159,7 +159,8 @@ def describe_failure(file: Path, error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError):
         return f"{file}: cannot be written: {error_reason(error)}"
-    return f"{file}: cannot be drawn: {type(error).__name__}: {error}"
+    kind = type(error).__name__
+    return f"{file}: cannot be drawn: {kind}: {error}"
 
 
 def run_facts(run: GroupRun | None, request: SolveRequest) -> dict[str, Any]:

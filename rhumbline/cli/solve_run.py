@@ -235,7 +235,8 @@ def run_job(job: SolveJob) -> int:
 
 def prepare_output_paths(paths: OutputPaths, instances: Sequence[Any], top: int) -> OutputPaths:
     """Add the file names for the best `top` plans of each instance; refuse unwritable files."""
-    stems = plan_stems(unique_stems([instance.name for instance in instances]), top)
+    names = [instance.name for instance in instances]
+    stems = plan_stems(unique_stems(names), top)
     suffixes = tuple(plan_suffix_for(instance) for instance in instances)
     paths = replace(paths, stems=tuple(stems), suffixes=suffixes)
     if paths.plot:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 def run_compare(words: Sequence[str]) -> int:
     """Parse the words behind `bench compare` and run; return the exit code."""
     given = make_parser().parse_args(words)
-    return run_command(partial(compare_methods, given))
+    body = partial(compare_methods, given)
+    return run_command(body)
 
 
 def make_parser() -> SuggestingParser:
@@ -170,19 +171,22 @@ def parse_words(text: str) -> tuple[str, ...]:
 def parse_solvers(text: str) -> tuple[str, ...]:
     """Return names of solvers with commas between them, for argparse; "" stands for none."""
     words = parse_words(text)
-    return tuple("" if word == "none" else word for word in words)
+    solvers = ["" if word == "none" else word for word in words]
+    return tuple(solvers)
 
 
 def parse_integers(text: str) -> tuple[int, ...]:
     """Return whole numbers with commas between them, for argparse."""
     words = text.split(",")
-    return tuple(map(int, words))
+    numbers = [int(word) for word in words]
+    return tuple(numbers)
 
 
 def parse_numbers(text: str) -> tuple[float, ...]:
     """Return numbers with commas between them, for argparse."""
     words = text.split(",")
-    return tuple(map(float, words))
+    numbers = [float(word) for word in words]
+    return tuple(numbers)
 
 
 def compare_methods(given: argparse.Namespace) -> int:

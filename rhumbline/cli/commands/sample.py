@@ -162,4 +162,5 @@ def mutate_points(xy: "np.ndarray", mutation: Mutation, seed: int) -> "np.ndarra
         rng = np.random.default_rng([seed, place])
         exact = points.astype(np.float64)
         mutated.append(mutate(exact, mutation.operator, mutation.power, rng))
-    return np.stack(mutated).astype(xy.dtype)
+    stacked = np.stack(mutated)
+    return stacked.astype(xy.dtype)

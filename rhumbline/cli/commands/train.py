@@ -212,12 +212,14 @@ def record_reports(reports: "Iterator[Report]", out: Path, *, quiet: bool) -> "I
 
 def is_first_process() -> bool:
     """Return whether this is the process of rank 0, or the only one."""
-    return os.environ.get("RANK", "0") == "0"
+    rank = os.environ.get("RANK", "0")
+    return rank == "0"
 
 
 def append_metrics(path: Path, report: "Report") -> None:
     """Append a report to a file as a line of JSON; a part of a line is removed."""
-    line = json.dumps(asdict(report)) + "\n"
+    facts = asdict(report)
+    line = json.dumps(facts) + "\n"
     content = line.encode()
     try:
         with path.open("a+b", buffering=0) as file:

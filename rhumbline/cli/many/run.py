@@ -137,7 +137,8 @@ class ManyRun:
 
     def finish(self) -> int:
         """Print the summary and return the exit code, the gravest failure first."""
-        self.verbosity.note(self.counts.summary(self.remaining.skipped))
+        summary = self.counts.summary(self.remaining.skipped)
+        self.verbosity.note(summary)
         if self.counts.failed or self.counts.over_limit:
             return Infeasible.exit_code
         if self.stream.bad_files:
