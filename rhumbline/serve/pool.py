@@ -64,9 +64,10 @@ class WorkerProcess:
 
     def stop_batch(self) -> None:
         """End the search of the current batch; the worker reports its best plans."""
-        if self.process.pid and self.process.is_alive():
+        pid = self.process.pid
+        if pid and self.process.is_alive():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.process.pid, STOP)
+                os.kill(pid, STOP)
 
     def cpu_seconds(self) -> float:
         """Return the processor time that the process has used so far; 0 if it is dead."""
@@ -74,7 +75,8 @@ class WorkerProcess:
             text = Path(f"/proc/{self.process.pid}/stat").read_text()
         except OSError:
             return 0.0
-        fields = text.rpartition(")")[2].split()  # after the name, which may hold anything
+        _, _, after_name = text.rpartition(")")  # the name may hold anything
+        fields = after_name.split()
         user_ticks = int(fields[11])
         system_ticks = int(fields[12])
         return (user_ticks + system_ticks) / os.sysconf("SC_CLK_TCK")

@@ -192,7 +192,8 @@ class Service:
             known = decoder.ask("landscape", job.body, extent)
             with self.lock:
                 self.landscapes[job.id, extent] = known
-                if len(self.landscapes) > TUNING.max_landscapes:
+                is_full = len(self.landscapes) > TUNING.max_landscapes
+                if is_full:
                     oldest = next(iter(self.landscapes))
                     self.landscapes.pop(oldest)
         return known
@@ -305,7 +306,8 @@ class Service:
             job.started = time.time()
             self.totals.wait_seconds += job.wait_seconds
         elif message.kind == "progress":
-            job.progress = facts | {"share": min(1.0, facts["elapsed"] / job.seconds)}
+            share = facts["elapsed"] / job.seconds
+            job.progress = facts | {"share": min(1.0, share)}
         elif message.kind == "improved":
             self.keep_best(job, facts)
         elif message.kind == "latents" and job.latents is not None:
@@ -412,7 +414,8 @@ class Service:
             for worker in self.workers:
                 if not worker.batch:
                     continue
-                seconds = TUNING.stuck_factor * max(job.seconds for job in worker.batch)
+                longest = max(job.seconds for job in worker.batch)
+                seconds = TUNING.stuck_factor * longest
                 cpu_seconds = (worker.cpu_seconds() - worker.cpu_begun) / self.threads
                 took_long = now - worker.begun > seconds + TUNING.stuck_seconds
                 if took_long or cpu_seconds > seconds + TUNING.stuck_cpu_seconds:

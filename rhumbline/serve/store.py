@@ -51,7 +51,8 @@ class JobStore:
             self.database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             self.database.execute("PRAGMA journal_mode=WAL")
             self.database.execute("PRAGMA synchronous=NORMAL")
-            version = self.database.execute("PRAGMA user_version").fetchone()[0]
+            row = self.database.execute("PRAGMA user_version").fetchone()
+            version = row[0]
             if version not in (0, self.format_version):
                 message = (
                     f"has format {version}, this version of rhumbline reads {self.format_version}"
@@ -120,7 +121,8 @@ class JobStore:
 
     def save_latents(self, job_id: str, log: LatentLog) -> None:
         """Store the latents of a job that has ended."""
-        record = zlib.compress(log.to_json().encode())
+        text = log.to_json()
+        record = zlib.compress(text.encode())
         with self.lock:
             self.database.execute("INSERT OR REPLACE INTO latents VALUES (?, ?)", (job_id, record))
 

@@ -168,7 +168,8 @@ class Worker:
     def policy_for(self, problem: str) -> Any:
         """Return the policy of a problem, which is loaded once."""
         if problem not in self.policies:
-            name = dict(self.settings.policies).get(problem)
+            names = dict(self.settings.policies)
+            name = names.get(problem)
             self.policies[problem] = load_policy(name, problem)
         return self.policies[problem]
 

@@ -33,7 +33,8 @@ def instance_and_plan(job: Job, settings: ServiceSettings) -> tuple[Any, Any]:
     parse_plan = DOMAINS[instance.problem].files.parse_plan
     if parse_plan is None:
         raise Refused(501, f"plans of {instance.problem} have no file format")
-    return instance, parse_plan(best["plan"], instance)
+    plan = parse_plan(best["plan"], instance)
+    return instance, plan
 
 
 def plan_file(job: Job, settings: ServiceSettings) -> Response:
@@ -63,7 +64,8 @@ def picture_file(job: Job, settings: ServiceSettings, kind: str) -> Response:
         data = path.read_bytes()
     # Figures hold themselves in cycles: without this a server grows by 1.5 MB with each PNG.
     gc.collect()
-    return Response(data, headers=attachment(job, f".{kind}"), media_type=media_types[kind])
+    headers = attachment(job, f".{kind}")
+    return Response(data, headers=headers, media_type=media_types[kind])
 
 
 def attachment(job: Job, suffix: str) -> dict[str, str]:
@@ -71,7 +73,8 @@ def attachment(job: Job, suffix: str) -> dict[str, str]:
     max_characters = 80
     name = re.sub("[^A-Za-z0-9]", "-", job.name)
     name = name[:max_characters] or "plan"
-    return {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
+    disposition = f'attachment; filename="{name}{suffix}"'
+    return {"Content-Disposition": disposition}
 
 
 def layout(job: Job, settings: ServiceSettings) -> dict[str, Any]:

@@ -84,7 +84,8 @@ class Guard:
 
         async def send_with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *HEADERS]
+                own_headers = message.get("headers", [])
+                message["headers"] = [*own_headers, *HEADERS]
             await send(message)
 
         headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
@@ -113,7 +114,8 @@ class Guard:
 
 def is_open(path: str) -> bool:
     """Return whether a path needs no token: the page itself holds no data."""
-    return path in ("/", "/health") or path.startswith("/page/")
+    is_page = path == "/" or path.startswith("/page/")
+    return is_page or path == "/health"
 
 
 def client_address(scope: Scope) -> str:

@@ -125,7 +125,8 @@ class StoredLatents:
     @classmethod
     def from_json(cls, text: str) -> "StoredLatents":
         """Return what `LatentLog.to_json` has written."""
-        return cls(**json.loads(text))
+        facts = json.loads(text)
+        return cls(**facts)
 
     def latent(self, number: int) -> list[float] | None:
         """Return a latent by its number, or None if it was not kept."""
@@ -153,7 +154,8 @@ def keep_directions(
 ) -> Float[np.ndarray, "Z 2"]:
     """Return axes that point to the sides to which those before them did."""
     products = (axes * before).sum(0)
-    signs = np.where(products < 0, -1.0, 1.0)
+    is_opposite = products < 0
+    signs = np.where(is_opposite, -1.0, 1.0)
     return axes * signs
 
 
