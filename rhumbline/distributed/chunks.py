@@ -70,7 +70,9 @@ def cut_into_chunks(instances: Iterable[Any], length: int, copies: int = 1) -> I
         group = waiting.setdefault(shape, [])
         group.append((place, instance))
         held += 1
-        if len(group) >= min(length, max_group_length(instance.size, copies)):
+        by_memory = max_group_length(instance.size, copies)
+        is_full = len(group) >= min(length, by_memory)
+        if is_full:
             held -= len(group)
             yield make_chunk(number, waiting.pop(shape))
             number += 1

@@ -37,7 +37,8 @@ class RemainingChunks:
         for chunk in cut_into_chunks(self.with_keys(instances), length, copies):
             keys = [self.pending[place].key for place in chunk.places]
             is_ours = self.shard.takes(chunk.number)
-            if is_ours and not self.done.issuperset(keys):
+            is_done = self.done.issuperset(keys)
+            if is_ours and not is_done:
                 yield chunk
                 continue
             self.skipped += len(chunk) if is_ours else 0
@@ -48,7 +49,8 @@ class RemainingChunks:
         """Yield the instances, and remember the key of each."""
         for place, instance in enumerate(instances):
             key = self.all_keys.key(instance)
-            self.pending[place] = PendingInstance(key, instance.name, instance.problem)
+            pending = PendingInstance(key, instance.name, instance.problem)
+            self.pending[place] = pending
             yield instance
 
     def take(self, place: int) -> PendingInstance:

@@ -89,4 +89,5 @@ def describe_strategy(strategy: Any) -> str | None:
     """Return a strategy as text: its name, or its type and settings."""
     if strategy is None or isinstance(strategy, str):
         return strategy
-    return repr(strategy) if is_dataclass(strategy) else type(strategy).__name__
+    has_settings = is_dataclass(strategy)
+    return repr(strategy) if has_settings else type(strategy).__name__

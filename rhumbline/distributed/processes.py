@@ -116,7 +116,8 @@ class ProcessBackend:
         outcomes: list[ChunkOutcome] = []
         while not outcomes:
             busy = {worker.connection: worker for worker in self.workers if worker.chunks}
-            for connection in wait(list(busy)):
+            ready = wait(list(busy))
+            for connection in ready:
                 outcomes += self.receive(busy[connection])  # type: ignore[index]
         return outcomes
 

@@ -46,7 +46,8 @@ class RayResources:
     def fit(self, node: dict[str, Any]) -> bool:
         """Return whether a node can run a task."""
         needed = 1 if self.on_gpu else self.threads
-        available = node["Resources"].get(self.kind, 0)
+        resources = node["Resources"]
+        available = resources.get(self.kind, 0)
         return available >= needed
 
     def text(self) -> str:

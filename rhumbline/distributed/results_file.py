@@ -112,7 +112,8 @@ class ResultsFile:
         """Write all of a text, and wait until it is on the disk."""
         rest = memoryview(text)
         while rest:
-            rest = rest[self.file.write(rest) :]
+            written = self.file.write(rest)
+            rest = rest[written:]
         os.fsync(self.file.fileno())
 
     def close(self) -> None:

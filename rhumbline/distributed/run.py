@@ -142,7 +142,8 @@ def check_chunk(chunk: Chunk, request: SolveRequest, options: WorkerOptions) -> 
     if options.workers == "ray":  # the device and the engine are those of other machines
         load_policies(instances, request.policy)
         return
-    runs = make_runs(instances, group_instances(instances, request.augment), request)
+    groups = group_instances(instances, request.augment)
+    runs = make_runs(instances, groups, request)
     for run in runs:
         if run.strategy is not None and isinstance(run.task, Task):
             check_strategy_needs(run.strategy, run.task)
@@ -152,8 +153,9 @@ def single_instances(sources: Iterable[Any]) -> Iterator[Any]:
     """Yield the instance of each source."""
     for place, source in enumerate(sources):
         found = instances_from(source)
-        if len(found) != 1:
-            problem = f"item {place} holds {len(found)} instances, expected one"
+        count = len(found)
+        if count != 1:
+            problem = f"item {place} holds {count} instances, expected one"
             raise InputError(f"{problem}; solve_many takes an iterable of single instances")
         yield found[0]
 

@@ -57,7 +57,8 @@ def parse_shard(
     found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     if not found:
         raise InputError(f"--shard is '{text[:30]}', expected I/N such as 2/8, or auto")
-    shard = Shard(int(found[1]), int(found[2]))
+    index = int(found[1])
+    shard = Shard(index, int(found[2]))
     if not 1 <= shard.index <= shard.count:
         raise InputError(
             f"--shard is {shard}, expected 1/{shard.count} to {shard.count}/{shard.count}"
