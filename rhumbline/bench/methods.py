@@ -176,7 +176,8 @@ class BaselineRunner:
             except Infeasible as error:
                 missing = str(error)
             seconds = time.monotonic() - began
-            yield [(position, Outcome(cost, None, seconds, 1, missing=missing))]
+            outcome = Outcome(cost, None, seconds, 1, missing=missing)
+            yield [(position, outcome)]
 
 
 @cache
@@ -231,7 +232,8 @@ def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "
 
 def search_title(method: Method) -> str:
     """Return the strategy of a method, its settings, and what is done besides the search."""
-    parts = [method.strategy + settings_text(method.settings)]
+    settings = settings_text(method.settings)
+    parts = [method.strategy + settings]
     if method.augment > 1:
         parts.append(f"{method.augment} copies")
     if method.polish:

@@ -119,6 +119,7 @@ def measure_chunk(chunk: Chunk, work: SuiteWork) -> ChunkResult:
 def prepared_pairs(work: SuiteWork) -> dict[tuple[str, str], MethodOnSet]:
     """Return the methods and sets of a suite by their names, prepared once in a process."""
     if not PREPARED:
-        for pair in prepare_pairs(work.suite, work.options):
+        pairs = prepare_pairs(work.suite, work.options)
+        for pair in pairs:
             PREPARED[pair.method.name, pair.instance_set.spec.name] = pair
     return PREPARED

@@ -217,8 +217,9 @@ def duration_text(seconds: float) -> str:
         return f"{1000 * seconds:.3g} ms"
     if seconds < 100:
         return f"{seconds:.1f} s"
+    minutes = seconds / 60
     if seconds < 6000:
-        return f"{seconds / 60:.1f} min"
+        return f"{minutes:.1f} min"
     return f"{seconds / 3600:.1f} h"
 
 
@@ -279,7 +280,8 @@ def is_shown(column: Column, rows: Sequence[TableRow], *, hardware: bool) -> boo
 
 def column_title(column: Column, rows: Sequence[TableRow]) -> str:
     """Return the title of a column. It does not promise an interval if no row has one."""
-    if column.title == STYLE.gap_title and all(row.high is None for row in rows):
+    has_interval = any(row.high is not None for row in rows)
+    if column.title == STYLE.gap_title and not has_interval:
         return "gap"
     return column.title
 
@@ -300,7 +302,8 @@ def describe_set(results: Sequence[Result]) -> str:
     text = f"{first.problem}, {size_text(results)}"
     if first.power is not None:
         text += f", mutated with power {first.power:g}"
-    for referee in dict.fromkeys(result.referee for result in results):
+    referees = dict.fromkeys(result.referee for result in results)
+    for referee in referees:
         if referee:
             text += f"; references: {referee}"
     return text
@@ -359,7 +362,8 @@ def methods_text(group: Sequence[Result], results: Sequence[Result]) -> str:
     text = "; ".join(methods)
     if len(distinct_hardware(results)) > 1:
         hardware = distinct_hardware(group)
-        text += f", on {'; '.join(hardware)}"
+        machines = "; ".join(hardware)
+        text += f", on {machines}"
     return text
 
 
@@ -558,8 +562,9 @@ def latex_report(results: Sequence[Result]) -> str:
 
 def latex_line(cells: Sequence[str]) -> str:
     """Return a line of a LaTeX tabular."""
-    escaped = " & ".join(map(escape_latex, cells))
-    return f"{escaped} \\\\"
+    escaped = map(escape_latex, cells)
+    row = " & ".join(escaped)
+    return f"{row} \\\\"
 
 
 def escape_latex(text: str) -> str:

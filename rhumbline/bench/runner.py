@@ -88,7 +88,8 @@ class BenchJob:
     @property
     def kind(self) -> tuple[str, str]:
         """The names of the method and of the set."""
-        return self.pair.method.name, self.pair.instance_set.spec.name
+        set_name = self.pair.instance_set.spec.name
+        return self.pair.method.name, set_name
 
 
 def measure_suite(
@@ -245,8 +246,9 @@ def pending_jobs(
 
 def measure_job(job: BenchJob, origin: Origin, report: ReportShare) -> Iterator[list[Result]]:
     """Run a job and yield its results in groups, as they come."""
-    instances = [job.pair.instance_set.instances[index] for index in job.indices]
-    for outcomes in job.pair.runner.solve(instances, job.seed, report):
+    pair = job.pair
+    instances = [pair.instance_set.instances[index] for index in job.indices]
+    for outcomes in pair.runner.solve(instances, job.seed, report):
         yield [
             make_result(job, origin, job.indices[position], outcome)
             for position, outcome in outcomes
@@ -375,7 +377,8 @@ class JobProgress:
         method_name, set_name = self.job.kind
         current = CurrentWork(set_name, method_name, spent)
         seconds_left = self.seconds_left(share, now)
-        self.listener(RunProgress(self.done, self.total, seconds_left, (), current))
+        progress = RunProgress(self.done, self.total, seconds_left, (), current)
+        self.listener(progress)
 
     def seconds_left(self, share: float, now: float) -> float | None:
         """Estimate the seconds that the job and all later ones take, or return None."""

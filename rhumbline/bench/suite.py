@@ -146,7 +146,8 @@ class Method:
 
     def applies_to(self, set_name: str) -> bool:
         """Return whether the method is meant for a set."""
-        return matches_any(set_name, self.sets.split())
+        patterns = self.sets.split()
+        return matches_any(set_name, patterns)
 
     @property
     def budget_text(self) -> str:
@@ -299,7 +300,8 @@ def is_list_of_tables(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:
 def parse_seeds(seeds: Any, path: Path) -> tuple[int, ...]:
     """Return the seeds if they are different whole numbers."""
     is_valid = isinstance(seeds, list) and all(map(is_seed, seeds))
-    if not is_valid or not seeds or len(set(seeds)) < len(seeds):
+    has_repeats = is_valid and len(set(seeds)) < len(seeds)
+    if not is_valid or not seeds or has_repeats:
         raise InputError(
             f"{path}: seeds is {shorten_repr(seeds)}; "
             "expected a list of different whole numbers such as [0, 1, 2]"

@@ -121,7 +121,8 @@ def line_styles(curves: Sequence[Curve], palette: Palette | None) -> dict[str, L
     The name of a curve decides its colour. Curves of one colour have different dashes.
     """
     if palette is None:
-        palette = assign_colours([curve.colour_name for curve in curves])
+        names = [curve.colour_name for curve in curves]
+        palette = assign_colours(names)
     styles: dict[str, LineStyle] = {}
     for curve in curves:
         if curve.label in styles:
@@ -398,8 +399,10 @@ def set_log_scale(axes: "Axes", which: str) -> None:
     labelled = (1.0, 2.0, 5.0)
     if high >= 200.0 * low:
         labelled = (1.0,)
-    axis.set_major_locator(LogLocator(subs=labelled))
-    axis.set_major_formatter(FuncFormatter(lambda value, place: plain_number(value)))
+    locator = LogLocator(subs=labelled)
+    formatter = FuncFormatter(lambda value, place: plain_number(value))
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(formatter)
     axis.set_minor_formatter(NullFormatter())
 
 

@@ -191,7 +191,8 @@ def weights_digest(name: str | None, problem: str) -> str:
         digest.update(key.encode())
         tensor = tensors[key]
         values = tensor.float() if tensor.is_floating_point() else tensor
-        digest.update(values.numpy().tobytes())
+        content = values.numpy().tobytes()
+        digest.update(content)
     return digest.hexdigest()[:8]
 
 
@@ -211,6 +212,7 @@ def comparison_origin(digests: dict[str, str], options: BenchOptions) -> Origin:
 def compile_kernels(pairs: Sequence[MethodOnSet]) -> None:
     """Make the attempts that do not count, so that the kernels of a comparison are compiled."""
     for pair in pairs:
-        assert isinstance(pair.runner, SearchRunner)
-        first = pair.instance_set.instances[: pair.runner.together]
-        pair.runner.warm_up(first, 0)
+        runner = pair.runner
+        assert isinstance(runner, SearchRunner)
+        first = pair.instance_set.instances[: runner.together]
+        runner.warm_up(first, 0)

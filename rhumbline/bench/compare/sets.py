@@ -28,9 +28,10 @@ def find_test_sets() -> dict[str, tuple[str, str]]:
     """Return the problem and the digest of each standard test set."""
     found: dict[str, tuple[str, str]] = {}
     for problem, record in BENCH_PROBLEMS.items():
-        if record.recipes:
-            for name, one in record.recipes.standard.items():
-                found[name] = (problem, one.digest)
+        if not record.recipes:
+            continue
+        for name, one in record.recipes.standard.items():
+            found[name] = (problem, one.digest)
     return found
 
 
@@ -48,7 +49,8 @@ class SetSelection:
     references: Path = Path(__file__).parents[3] / "benchmarks" / "reference"  # of a clone
 
     def __post_init__(self) -> None:
-        if self.first < 1 or not 0 <= self.skip < self.first:
+        has_instances = 0 <= self.skip < self.first
+        if self.first < 1 or not has_instances:
             raise InputError(
                 f"--skip {self.skip} of the first {self.first} leaves nothing to solve"
             )
@@ -134,12 +136,13 @@ def make_file_set(place: str, problem: str, instances: tuple[Any, ...], digest: 
     title = f"{folder or 'files'}, {problem}"
     referee = "best known" if any(known) else ""
     facts = f"{digest} {problem} {names} {known}"
+    set_digest = sha256(facts.encode()).hexdigest()
     return InstanceSet(
         spec=SetSpec(title, problem, files=place),
         instances=instances,
         references=known,
         referee=referee,
-        digest=sha256(facts.encode()).hexdigest()[:16],
+        digest=set_digest[:16],
     )
 
 

@@ -55,8 +55,9 @@ def paired_difference(ours: dict[str, float], theirs: dict[str, float]) -> MeanD
     common = [name for name in ours if theirs.get(name)]
     if not common:
         return None
-    ratios = [ours[name] / theirs[name] for name in common]
-    percents = 100.0 * (np.array(ratios) - 1.0)
+    ratios = np.array([ours[name] / theirs[name] for name in common])
+    excess = ratios - 1.0
+    percents = 100.0 * excess
     return mean_difference(percents)
 
 
@@ -69,7 +70,8 @@ def costs_by_instance(results: Sequence[Result]) -> dict[str, float]:
             costs.append(result.cost)
     means: dict[str, float] = {}
     for name, costs in found.items():
-        means[name] = float(np.mean(costs))
+        mean = np.mean(costs)
+        means[name] = float(mean)
     return means
 
 
@@ -88,7 +90,8 @@ def known_costs(results: Sequence[Result]) -> tuple[dict[str, float], str]:
 def comparison_tables(results: Sequence[Result]) -> str:
     """Return a table for each set in Markdown, and sentences on the paired differences."""
     parts = list[str]()
-    for name, mine in group_results(results, lambda result: result.set).items():
+    by_set = group_results(results, lambda result: result.set)
+    for name, mine in by_set.items():
         parts += [f"### {name}", comparison_table(mine)]
         notes = difference_notes(mine)
         if notes:

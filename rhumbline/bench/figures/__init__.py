@@ -158,7 +158,8 @@ def join_groups(groups: Mapping[str, Sequence[Result]]) -> list[Result]:
 
 def has_steps(results: Sequence[Result]) -> bool:
     """Return whether some trace has several steps."""
-    return any(len(result.trace) > 1 for result in results)
+    step_counts = [len(result.trace) for result in results]
+    return any(count > 1 for count in step_counts)
 
 
 def has_gaps(results: Sequence[Result]) -> bool:
@@ -171,7 +172,9 @@ def anytime_figure(results: Sequence[Result], palette: Palette | None = None) ->
 
     Returns None unless all references are known and there are at least two curves.
     """
-    shown = join_groups(keep_common_instances(group_by_label(results)))
+    by_label = group_by_label(results)
+    common = keep_common_instances(by_label)
+    shown = join_groups(common)
     machines = list(dict.fromkeys(result.hardware for result in shown))
     several_machines = len(machines) > 1
 
@@ -200,16 +203,18 @@ def is_one_search(results: Sequence[Result]) -> bool:
 
     A family of methods with different budgets has a point for each instead.
     """
-    if len({result.method for result in results}) > 1:
+    methods = {result.method for result in results}
+    if len(methods) > 1:
         return False
     return all(result.trace for result in results) and has_steps(results)
 
 
 def figure_title(results: Sequence[Result]) -> str:
     """Return the set of a figure and the number of its instances."""
+    set_name = results[0].set
     instances = {result.instance for result in results}
     sample = sample_text(len(instances))
-    return f"{results[0].set}: {sample}"
+    return f"{set_name}: {sample}"
 
 
 def sample_text(count: int) -> str:

@@ -112,7 +112,8 @@ def read_references(path: Path) -> References:
         )
     others = {"bound": bound, "made_by": made_by, "made_on": made_on}
     for name, column in others.items():
-        if column.shape not in ((), cost.shape):
+        fits = column.shape in ((), cost.shape)
+        if not fits:
             raise InputError(
                 f"{path}: `{name}` has shape {list(column.shape)}, but there are {len(cost)} costs"
             )
