@@ -29,14 +29,16 @@ class TrainingFacts:
     def trained_at(self) -> str:
         """Return the size of the training instances in words, as in "100" or "50 to 200"."""
         sizes = self._sizes
+        smallest = sizes[0]
         if len(sizes) == 1:
-            return f"{sizes[0]}"
-        return f"{sizes[0]} to {sizes[-1]}"
+            return f"{smallest}"
+        return f"{smallest} to {sizes[-1]}"
 
     @property
     def largest(self) -> int:
         """Return the number of nodes or operations of the largest training instance."""
-        return _node_count(self._sizes[-1])
+        largest_size = self._sizes[-1]
+        return _node_count(largest_size)
 
     @property
     def _sizes(self) -> list[int | str]:
@@ -62,8 +64,9 @@ def is_size(size: object) -> bool:
 
 def _node_count(size: int | str) -> int:
     """Return the number of nodes, or of operations of a size such as 15x10."""
-    numbers = str(size).split("x")
-    return math.prod(int(number) for number in numbers)
+    words = str(size).split("x")
+    numbers = [int(word) for word in words]
+    return math.prod(numbers)
 
 
 def recorded_versions() -> dict[str, str]:

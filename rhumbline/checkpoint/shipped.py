@@ -29,7 +29,8 @@ def shipped_checkpoints() -> dict[str, Path]:
     for folder in weight_folders():
         for path in folder.glob("*.safetensors"):
             found.setdefault(path.stem, path)
-    return dict(sorted(found.items()))
+    by_name = sorted(found.items())
+    return dict(by_name)
 
 
 def weight_folders() -> Iterator[Path]:

@@ -55,7 +55,8 @@ class StagedFiles:
         """Write tensors and a header to a temporary file beside `path`."""
         temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
         self.staged.append((temporary, path))
-        metadata = {METADATA_KEY: json.dumps(header)}
+        header_text = json.dumps(header)
+        metadata = {METADATA_KEY: header_text}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             save_file(dict(tensors), temporary, metadata=metadata)
@@ -166,4 +167,5 @@ def check_table_size(path: Path) -> None:
 def shorten_words(words: str) -> str:
     """Return an explanation in one line of limited length, with control characters escaped."""
     line = " ".join(words.split())
-    return cut_middle(escape_controls(line), TUNING.max_words)
+    visible = escape_controls(line)
+    return cut_middle(visible, TUNING.max_words)

@@ -59,11 +59,13 @@ def match_plan_files(instances: Sequence[Any], paths: Sequence[Path]) -> list[Pl
     """
     plans: list[Plan | None] = [None] * len(instances)
     for path in paths:
-        results = read_plan_results(path) if path.suffix.lower() in RESULT_SUFFIXES else None
+        holds_results = path.suffix.lower() in RESULT_SUFFIXES
+        results = read_plan_results(path) if holds_results else None
         for place in places_for_file(instances, path, results):
             instance = instances[place]
             if plans[place] is not None:
-                message = f"is a second plan for {shorten(instance.name)}, expected one"
+                name = shorten(instance.name)
+                message = f"is a second plan for {name}, expected one"
                 raise InputError.at(path, None, message)
             if results is None:
                 plans[place] = read_plan(path, instance)
@@ -145,7 +147,8 @@ def pick_plan(path: Path, results: ResultsByName, instance: Any) -> Plan:
     """Return the plan that a file of results has for an instance."""
     found = pick_results(path, results, instance)
     line, result = found[0]
-    return parse_plan(path, line, result["plan"], instance)
+    numbers = result["plan"]
+    return parse_plan(path, line, numbers, instance)
 
 
 def pick_results(
@@ -187,7 +190,8 @@ def read_plan_results(path: Path) -> ResultsByName:
         for entry in entries:
             result = check_result(path, place, entry)
             name = name_of_result(path, place, result)
-            results.setdefault(name, []).append((place, result))
+            of_name = results.setdefault(name, [])
+            of_name.append((place, result))
     return results
 
 

@@ -63,4 +63,5 @@ def suffix_of_content(content: bytes) -> str:
     if header == b"{" and b"\0" in length:
         return DATASET_SUFFIX
     text = content.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return ".json" if text.startswith((b"{", b"[")) else ""
+    is_json = text.startswith((b"{", b"["))
+    return ".json" if is_json else ""

@@ -78,8 +78,9 @@ def check_known_cost(path: Path, name: str, cost: object) -> float:
         cost = None  # Python counts True as a number
     if isinstance(cost, int | float) and 0 <= cost < 1e18:
         return float(cost)
+    found = f"{quote(name)} has {quote(shown)}"
     expected = "expected its best known cost: a number of 0 or more"
-    message = f"{quote(name)} has {quote(shown)}, {expected}"
+    message = f"{found}, {expected}"
     raise InputError.at(path, None, message)
 
 

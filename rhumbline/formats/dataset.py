@@ -192,7 +192,8 @@ def count_machines(machine: np.ndarray) -> int:
     """Return the number of machines of a slice; 0 if it is unusable, which is refused later."""
     if not machine.size or not are_integers(machine):
         return 0
-    return int(machine.max()) + 1
+    last = int(machine.max())
+    return last + 1
 
 
 def slice_bounds(shape: list[int]) -> Iterator[tuple[int, int]]:
@@ -346,4 +347,5 @@ def are_integers(*arrays: np.ndarray) -> bool:
 
 def describe_array(array: np.ndarray) -> str:
     """Return an array's type and shape for messages."""
-    return f"{array.dtype} {list(array.shape)}"
+    shape = list(array.shape)
+    return f"{array.dtype} {shape}"

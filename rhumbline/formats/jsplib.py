@@ -137,7 +137,8 @@ def read_shop_file(path: Path) -> ShopFile:
         elif shop.header is None:
             shop.header = Row(line, words)
         else:
-            shop.rows.setdefault(block, []).append(Row(line, words))
+            rows = shop.rows.setdefault(block, [])
+            rows.append(Row(line, words))
     return shop
 
 
@@ -239,7 +240,8 @@ def integers_of_words(
     """Return words of a line as whole numbers, 0 or more."""
     if what == "a duration":
         refuse_decimal_words(file, line, words, what)
-    return tuple(file.parse_integer(line, word, what) for word in words)
+    numbers = [file.parse_integer(line, word, what) for word in words]
+    return tuple(numbers)
 
 
 def jobs_from_matrices(

@@ -98,7 +98,8 @@ class Sections:
     def note_once(self, seen: dict[int, int], node: int, line: int) -> None:
         """Record the line of a node in `seen`; raise if the node is already there."""
         if node in seen:
-            found = f"node {node} is given twice, first on line {seen[node]}"
+            first_line = seen[node]
+            found = f"node {node} is given twice, first on line {first_line}"
             raise self.error(line, f"{found}; expected each node once")
         seen[node] = line
 
@@ -224,7 +225,8 @@ def read_type(path: Path) -> str:
 
 def first_word(value: str | None) -> str:
     """Return the first word of a header's value in capitals; files put remarks behind it."""
-    words = (value or "").upper().split()
+    text = value or ""
+    words = text.upper().split()
     return words[0] if words else ""
 
 

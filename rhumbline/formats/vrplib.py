@@ -85,17 +85,20 @@ def read_vrp(path: Path) -> CVRPInstance:
     factor = load_factor(file)
     demand_rows = read_demands(file, size, factor)
     nodes = read_nodes(file, size, demand_rows)
-    if missing := set(nodes.numbers) ^ set(demand_rows):
+    missing = set(nodes.numbers) ^ set(demand_rows)
+    if missing:
         raise file.error(*explain_mismatch(file, demand_rows, missing))
     depot = read_depot(file, set(demand_rows))
     customers = [index for index, number in enumerate(nodes.numbers) if number != depot]
-    order = [nodes.numbers.index(depot), *customers]
+    depot_index = nodes.numbers.index(depot)
+    order = [depot_index, *customers]
     numbers = [nodes.numbers[index] for index in order]
     name = file.name()
     capacity = positive_header(file, "CAPACITY", "the load of a vehicle", factor)
     demands = tuple(demand_rows[number][1] for number in numbers)
     loads = Loads(demands, capacity, factor)
-    check_demands(file, [demand_rows[number][0] for number in numbers], numbers, loads)
+    lines = [demand_rows[number][0] for number in numbers]
+    check_demands(file, lines, numbers, loads)
     return CVRPInstance(
         name=name,
         metric=file.choice("EDGE_WEIGHT_TYPE", VRPLIB_METRICS),

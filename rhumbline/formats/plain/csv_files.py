@@ -22,8 +22,10 @@ COMMENT = re.compile(r"#\s*(capacity|vehicles|name)\s*[:=](.*)", re.IGNORECASE)
 
 def read_csv(path: Path, capacity: int | float | None = None) -> Any:
     """Read the TSP or CVRP of a CSV file; `capacity` has priority over what the file says."""
-    instance = instance_from_table(read_table(path, capacity))
-    return replace(instance, best_known=read_best_known(path.parent, instance.name))
+    table = read_table(path, capacity)
+    instance = instance_from_table(table)
+    best_known = read_best_known(path.parent, instance.name)
+    return replace(instance, best_known=best_known)
 
 
 def is_csv(path: Path) -> bool:
@@ -46,7 +48,8 @@ def read_table(path: Path, capacity: int | float | None) -> Table:
     for line, text in table_lines(path):
         if text.startswith("#"):
             if stated := COMMENT.match(text):
-                comments[stated[1].lower()] = stated[2].strip()
+                key = stated[1].lower()
+                comments[key] = stated[2].strip()
             continue
         if not header:
             separator = find_separator(text)
@@ -59,7 +62,9 @@ def read_table(path: Path, capacity: int | float | None) -> Table:
             raise InputError.at(path, line, f"{found}, {expected}")
         rows.append(cells)
         lines.append(line)
-    columns = {name: [row[place] for row in rows] for place, name in enumerate(header)}
+    columns: dict[str, list[str]] = {}
+    for place, name in enumerate(header):
+        columns[name] = [row[place] for row in rows]
     return Table(
         name=comments.get("name") or path.stem,
         columns=columns,
@@ -82,7 +87,8 @@ def table_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def read_header(path: Path, line: int, text: str, separator: str) -> list[str]:
     """Return the names of the columns in lower case."""
-    names = [name.strip().lower() for name in split_cells(text, separator) or ()]
+    cells = split_cells(text, separator) or ()
+    names = [name.strip().lower() for name in cells]
     if names and all(as_number(name) is not None for name in names):
         expected = "expected the names of the columns in the first line, such as x,y,demand"
         raise InputError.at(path, line, f"read numbers, {expected}")
@@ -98,9 +104,10 @@ def stated_vehicles(path: Path, comments: dict[str, str]) -> int | None:
     """Return the limit on vehicles of a comment, or None."""
     if "vehicles" not in comments:
         return None
-    vehicles = as_number(comments["vehicles"])
+    text = comments["vehicles"]
+    vehicles = as_number(text)
     if not isinstance(vehicles, int) or vehicles < 1:
-        found = f"vehicles is {shorten_repr(comments['vehicles'])}"
+        found = f"vehicles is {shorten_repr(text)}"
         raise InputError.at(path, None, f"{found}, expected a whole number of 1 or more")
     return vehicles
 

@@ -65,7 +65,8 @@ class Table:
 
     def number(self, column: str, row: int) -> int | float:
         """Return a cell as a finite number."""
-        return self.parse(self.columns[column][row], column, row)
+        cell = self.columns[column][row]
+        return self.parse(cell, column, row)
 
     def parse(self, cell: Any, what: str, row: int | None) -> int | float:
         """Return a value as a finite number."""
@@ -164,7 +165,8 @@ def depot_row(table: Table) -> int:
     if "depot" not in table.columns:
         return 0
     marked: list[int] = []
-    for row, cell in enumerate(table.columns["depot"]):
+    cells = table.columns["depot"]
+    for row, cell in enumerate(cells):
         word = str(cell).strip().lower()
         if cell is not None and word in WORDS.yes:
             marked.append(row)
@@ -182,7 +184,6 @@ def depot_row(table: Table) -> int:
 def find_capacity(table: Table) -> int | float:
     """Return the capacity of an option or a comment, or the only one in a column."""
     given = table.capacity
-    row = None
     cells = [cell for cell in table.columns.get("capacity", ()) if not is_blank(cell)]
     if given is None and cells:
         found = {table.parse(cell, "capacity", None) for cell in cells}
@@ -193,7 +194,7 @@ def find_capacity(table: Table) -> int | float:
     if given is None:
         ways = "a line '# capacity: 100', a column capacity, --capacity 100 or capacity=100"
         raise table.error(None, f"has demands but no capacity of the vehicles; add {ways}")
-    capacity = table.parse(given, "the capacity", row)
+    capacity = table.parse(given, "the capacity", None)
     if capacity <= 0:
         raise table.error(None, f"the capacity is {capacity}, expected more than 0")
     return capacity
@@ -209,12 +210,14 @@ def as_number(cell: Any) -> int | float | None:
             text = text.replace(",", ".")
         if "_" in text or len(text) > 40:
             return None
-        cell = int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else text
+        is_whole = re.fullmatch(r"[+-]?[0-9]+", text)
+        cell = int(text) if is_whole else text
     try:
         value = int(cell) if isinstance(cell, int | np.integer) else float(str(cell))
     except ValueError:
         return None
-    return value if isfinite(value) and abs(value) <= METRIC_LIMITS.max_number else None
+    is_small = isfinite(value) and abs(value) <= METRIC_LIMITS.max_number
+    return value if is_small else None
 
 
 def is_blank(cell: Any) -> bool:
