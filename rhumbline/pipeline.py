@@ -258,7 +258,8 @@ def make_runs(
 
 def exceeds_policies(instance: Any) -> bool:
     """Return whether an instance is too large for policies."""
-    return is_beyond_policies(instance, DOMAINS.get(instance.problem))
+    domain = DOMAINS.get(instance.problem)
+    return is_beyond_policies(instance, domain)
 
 
 def has_searched_regions(instance: Any, request: SolveRequest) -> bool:
@@ -284,7 +285,8 @@ def check_phases(rules: str, problem: str, groups: Sequence[Group], request: Sol
     """Refuse phases after the search that the instances of a problem cannot have."""
     lengths: list[int] = []
     for group in groups:
-        if group.instances[0].problem == problem:
+        first = group.instances[0]
+        if first.problem == problem:
             lengths.append(len(group.places))
     shortest = min(lengths, default=1)
     after = request.after.resolve_solver(rules, request.budget, shortest)
@@ -420,7 +422,8 @@ class TimeShares:
         if self.seconds is None:
             return math.inf
         compiling = COMPILATION_TIME.seconds - self.compilation_seconds
-        return self.start_time + compiling + self.seconds - time.monotonic()
+        end = self.start_time + compiling + self.seconds
+        return end - time.monotonic()
 
     @property
     def are_used_up(self) -> bool:
@@ -485,13 +488,15 @@ def limit_run(run: GroupRun, group: Group, request: SolveRequest, shares: TimeSh
     has_own_budget = run.budget is not request.budget  # of one attempt, which is short
     if request.total_seconds is None or has_own_budget:
         return run
-    after = resolve_after_search(group, run.task, replace(request, budget=budget))
+    request = replace(request, budget=budget)
+    after = resolve_after_search(group, run.task, request)
     return replace(run, budget=budget, after=after)
 
 
 def constructed_result(group: Group, request: SolveRequest) -> GroupResult | None:
     """Return a result without a search, or None if the problem has no construction."""
-    solutions = first_solutions(group.instances, warm_starts_of(group, request), 0.0)
+    warm_start = warm_starts_of(group, request)
+    solutions = first_solutions(group.instances, warm_start, 0.0)
     if len(solutions) < len(group.instances):
         return None
     return GroupResult(group, None, solutions, interrupted=False)
@@ -542,14 +547,16 @@ def interrupted_result(
         end = latest_end(is_interrupted=True)
         solutions = first_solutions(group.instances, warm_start, seconds, end)
     else:
-        run.task.account.warm = run.task.account.warm or warm_start
+        account = run.task.account
+        account.warm = account.warm or warm_start
         solutions = collect_solutions(run.task, seconds, (), interrupted=True)
     return GroupResult(group, run, solutions, interrupted=True)
 
 
 def warm_up_gpu(strategy: Strategy[Any], task: Task, budget: Budget) -> None:
     """Let a GPU compile its kernels, if there are seconds that would count in the meantime."""
-    if budget.seconds and task.device.type == "cuda":
+    is_on_gpu = task.device.type == "cuda"
+    if budget.seconds and is_on_gpu:
         run_warm_up(strategy, task, budget)
 
 
@@ -618,7 +625,8 @@ def find_device(name: str) -> torch.device:
     if name == "cuda" and not has_gpu:
         missing = "device 'cuda' was asked for, but torch sees no NVIDIA GPU"
         raise MissingExtra(f"{missing}; use --device cpu (or auto)")
-    return torch.device("cuda" if has_gpu else "cpu")
+    kind = "cuda" if has_gpu else "cpu"
+    return torch.device(kind)
 
 
 def resolve_strategy(

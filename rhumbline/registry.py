@@ -42,12 +42,13 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
         """Entry points of installed packages, by name; a name that is taken gives a note."""
         found = dict[str, EntryPoint]()
         for point in entry_points(group=self.group):
-            taken = point.name in self.table or point.name in found
+            name = point.name
+            taken = name in self.table or name in found
             if taken:
-                note = f"entry point '{point.name}' of {self.group} is ignored: the name is taken"
+                note = f"entry point '{name}' of {self.group} is ignored: the name is taken"
                 note_once(f"{note} ({point.value})")
             else:
-                found[point.name] = point
+                found[name] = point
         return found
 
     def __getitem__(self, name: str) -> EntryT:
@@ -101,8 +102,9 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
 
 def load_reference(reference: str) -> Any:
     """Import what a "module:attribute" stands for."""
-    module, _, attribute = reference.partition(":")
-    return getattr(import_module(module), attribute)
+    module_name, _, attribute = reference.partition(":")
+    module = import_module(module_name)
+    return getattr(module, attribute)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -89,7 +89,8 @@ def former_names(**present: str) -> Callable[[type[RecordT]], type[RecordT]]:
 
         @wraps(original)
         def accept_both(self: RecordT, *values: Any, **named: Any) -> None:
-            original(self, *values, **present_names(kind, named))
+            present_fields = present_names(kind, named)
+            original(self, *values, **present_fields)
 
         kind.__init__ = accept_both
         return kind
@@ -108,9 +109,8 @@ def present_names(kind: type[Any], table: Mapping[str, Any]) -> dict[str, Any]:
         if new != name:
             note_once(f"the setting '{name}' is now called '{new}'")
         if new in renamed:
-            raise InputError(
-                f"'{new}' is given twice: {shorten(renamed[new])} and {shorten(value)}"
-            )
+            before = shorten(renamed[new])
+            raise InputError(f"'{new}' is given twice: {before} and {shorten(value)}")
         renamed[new] = value
     return renamed
 

@@ -12,4 +12,5 @@ def integer_distances(instance: Any, largest: int) -> np.ndarray:
     if instance.has_integer_costs and most <= largest:
         return distances.astype(np.int64)
     scale = largest / max(most, 1e-300)
-    return np.rint(distances * scale).astype(np.int64)
+    scaled = np.rint(distances * scale)
+    return scaled.astype(np.int64)

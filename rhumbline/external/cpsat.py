@@ -105,7 +105,8 @@ def build_model(
 
 def total_duration(instance: JSSPInstance) -> int:
     """Return the sum of all durations, which no sensible schedule exceeds."""
-    return sum(sum(row) for row in instance.durations)
+    by_job = [sum(row) for row in instance.durations]
+    return sum(by_job)
 
 
 def make_solver(seconds: float, seed: int, workers: int) -> Any:
@@ -137,5 +138,6 @@ def solver_schedule(solver: Any, starts: Sequence[Sequence[Any]]) -> Schedule:
     rows: list[tuple[int, ...]] = []
     for row in starts:
         values = map(solver.value, row)
-        rows.append(tuple(values))
+        starts_of_job = tuple(values)
+        rows.append(starts_of_job)
     return Schedule(tuple(rows))
