@@ -117,7 +117,8 @@ class Client:
 
     def jobs(self, limit: int = 50) -> list[dict[str, Any]]:
         """Return the latest jobs, newest first, without their plans."""
-        answer = self.ask("GET", f"/v1/jobs?limit={limit}")
+        path = f"/v1/jobs?limit={limit}"
+        answer = self.ask("GET", path)
         return answer["jobs"]
 
     def plan(self, job_id: str) -> str:

@@ -77,8 +77,10 @@ class ProgressPrinter:
         news = progress.current or progress.latest or not self.latest or finished
         if self.quiet or not news:
             return
-        if finished or time.monotonic() >= self.due:
-            print_note(progress_text(progress, self.latest, self.seconds_left))
+        is_due = finished or time.monotonic() >= self.due
+        if is_due:
+            text = progress_text(progress, self.latest, self.seconds_left)
+            print_note(text)
             self.due = time.monotonic() + self.seconds_between_lines
 
     def report_interruption(self, file: Path) -> None:
@@ -112,10 +114,12 @@ def results_text(results: Sequence[Result]) -> str:
     costs = costs_of(results)
     text = f"missing: {results[0].missing}"
     if costs:
-        text = f"cost {np.mean(costs):,.4f}"
+        mean_cost = np.mean(costs)
+        text = f"cost {mean_cost:,.4f}"
     gaps = [result.gap for result in results if result.gap is not None]
     if gaps:
-        percent = 100 * float(np.mean(gaps))
+        mean_gap = float(np.mean(gaps))
+        percent = 100 * mean_gap
         text += f", gap {decimal_text(percent, 2)}%"
     return text
 
@@ -209,10 +213,12 @@ def draw_figures(results: Sequence[Result], folder: Path) -> None:
 
 def update_page(path: Path, results: Sequence[Result]) -> Path:
     """Write the tables of each suite between its marks in a Markdown page."""
-    page = read_bytes(path).decode("utf-8", errors="replace")
+    content = read_bytes(path)
+    page = content.decode("utf-8", errors="replace")
     suites = dict.fromkeys(result.suite for result in results)
     for suite in suites:
-        tables = markdown_report([result for result in results if result.suite == suite])
+        of_suite = [result for result in results if result.suite == suite]
+        tables = markdown_report(of_suite)
         changed = replace_section(page, suite, tables)
         if changed is None:
             marks = f"'<!-- suite: {suite} -->' and '<!-- end: {suite} -->'"

@@ -80,9 +80,11 @@ class Overview:
         now = time.monotonic()
         of_group = self.budget.seconds - (now - self.group_start)
         groups_after = self.groups - self.finished_groups - 1
-        left = max(0.0, of_group) + groups_after * self.budget.seconds
+        of_others = groups_after * self.budget.seconds
+        left = max(0.0, of_group) + of_others
         if self.total_seconds is not None:
-            left = min(left, self.total_seconds - (now - self.start_time))
+            spent = now - self.start_time
+            left = min(left, self.total_seconds - spent)
         return max(0.0, left)
 
     def expected_seconds_left(self) -> float | None:
@@ -93,7 +95,8 @@ class Overview:
         spent = self.group_start - self.start_time
         per_group = spent / self.finished_groups
         in_group = time.monotonic() - self.group_start
-        return max(0.0, groups_left * per_group - in_group)
+        in_all = groups_left * per_group
+        return max(0.0, in_all - in_group)
 
     def status(self, search: str = "") -> str:
         """Format how many instances are done, how their search is and how much time is left."""
@@ -185,7 +188,8 @@ def make_bar_updater(
 
     def update(progress: Progress) -> None:
         nonlocal due
-        if time.monotonic() < due and progress.phase == "search":
+        is_early = time.monotonic() < due
+        if is_early and progress.phase == "search":
             return
         text = describe(progress)
         if overview and overview.instances > 1:
@@ -269,6 +273,7 @@ def mean_gap_text(instances: Sequence[Any], best: np.ndarray) -> str:
     if not all(known):
         return ""
     costs = np.asarray(known)
-    gaps = (best - costs) / np.abs(costs)
+    excess = best - costs
+    gaps = excess / np.abs(costs)
     mean_gap = np.mean(gaps)
     return f"   gap {mean_gap:.2%}"

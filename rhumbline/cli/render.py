@@ -54,13 +54,14 @@ class Priced(Protocol):
 
 def gap_parts(solution: Priced) -> list[str]:
     """Return the optimality gap as a part of a line, or nothing if no best cost is known."""
-    if solution.gap is None:
+    gap = solution.gap
+    if gap is None:
         return []
     instance = solution.instance
     known = instance.best_known
     whole = instance.has_integer_costs and known == int(known)
     cost = format_cost(known, whole)
-    return [f"gap {solution.gap:.2%} to {cost} (best known)"]
+    return [f"gap {gap:.2%} to {cost} (best known)"]
 
 
 def phase_parts(name: str | None, change: CostChange | None, whole: bool) -> list[str]:
@@ -83,8 +84,10 @@ def after_search_parts(solution: Solution, after_search: AfterSearch) -> list[st
     if solution.phase == "construction":
         parts.append("from construction")
     if solution.others:
-        count = format_count(len(solution.others), "other plan", "other plans")
-        costs = ", ".join(format_cost(other.cost, whole) for other in solution.others)
+        number = len(solution.others)
+        count = format_count(number, "other plan", "other plans")
+        texts = [format_cost(other.cost, whole) for other in solution.others]
+        costs = ", ".join(texts)
         parts.append(f"{count}: {costs}")
     return parts
 
@@ -200,13 +203,15 @@ def summary_line(solutions: Sequence[Solution]) -> str:
     """Format the mean results of several instances."""
     count = len(solutions)
     costs = [solution.cost for solution in solutions]
+    mean_cost = np.mean(costs)
     parts = [
         f"{count:,} instances",
-        f"mean cost {np.mean(costs):,.4f}",
+        f"mean cost {mean_cost:,.4f}",
     ]
     gaps = [solution.gap for solution in solutions if solution.gap is not None]
     if len(gaps) == count:
-        parts.append(f"mean gap {np.mean(gaps):.2%}")
+        mean_gap = np.mean(gaps)
+        parts.append(f"mean gap {mean_gap:.2%}")
     seconds = solutions[0].seconds
     parts.append(f"{seconds:.1f} s")
     return SEPARATOR.join(parts)

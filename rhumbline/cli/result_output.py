@@ -120,7 +120,8 @@ class ResultOutput:
         """Write the plans of an instance (--output)."""
         instance = solution.instance
         found = [solution, *solution.others]
-        files = self.paths.plans(index, len(found))  # none without --output
+        count = len(found)
+        files = self.paths.plans(index, count)  # none without --output
         for file, one in zip(files, found, strict=False):
             cost = render.format_cost(one.cost, instance.has_integer_costs)
             plain_cost = cost.replace(",", "")
@@ -131,7 +132,8 @@ class ResultOutput:
             try:
                 write_plan(file, cast(Any, one.plan), instance, comment)
             except (RhumbError, OSError) as error:
-                self.fail(f"error: {describe_failure(file, error)}")
+                reason = describe_failure(file, error)
+                self.fail(f"error: {reason}")
 
     def draw(self, index: int, solution: Solution) -> None:
         """Draw the best plan of an instance (--plot).
@@ -158,7 +160,8 @@ def describe_failure(file: Path, error: Exception) -> str:
     if isinstance(error, RhumbError):
         return str(error)
     if isinstance(error, OSError):
-        return f"{file}: cannot be written: {error_reason(error)}"
+        reason = error_reason(error)
+        return f"{file}: cannot be written: {reason}"
     kind = type(error).__name__
     return f"{file}: cannot be drawn: {kind}: {error}"
 

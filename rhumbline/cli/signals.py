@@ -27,7 +27,8 @@ class SignalGate:
         self.before = dict[int, Any]()
 
     def __enter__(self) -> "SignalGate":
-        self.before = {number: signal.getsignal(number) for number in SIGNALS}
+        for number in SIGNALS:
+            self.before[number] = signal.getsignal(number)
         return self
 
     def __exit__(

@@ -75,8 +75,10 @@ class SearchPrinter(Listener):
         self.overview.begin_group()
         if self.overview.finished and not is_terminal():
             self.note(self.overview.status())
-        self.note(group_header(run))
-        for warning in group_warnings(run, self.request):
+        header = group_header(run)
+        self.note(header)
+        warnings = group_warnings(run, self.request)
+        for warning in warnings:
             self.note(warning)
         if not self.verbosity.quiet:
             display = show_progress(run.task.instances, self.request.budget, self.overview)

@@ -258,10 +258,11 @@ def default_file(pairs: "Sequence[MethodOnSet]") -> Path:
     """Return where lines are added if no file is named: one file for each choice of sets."""
     from rhumbline.cli.bench_run import RESULTS_FOLDER
 
-    sets = dict.fromkeys(pair.instance_set.spec.name for pair in pairs)
-    words = " ".join(sets)
-    name = re.sub(r"[^\w.]+", "-", words)
-    return RESULTS_FOLDER / f"compare-{name[:100]}.jsonl"
+    names = [pair.instance_set.spec.name for pair in pairs]
+    distinct_names = dict.fromkeys(names)
+    words = " ".join(distinct_names)
+    stem = re.sub(r"[^\w.]+", "-", words)[:100]
+    return RESULTS_FOLDER / f"compare-{stem}.jsonl"
 
 
 def print_tables(file: Path, comparison: "Comparison", pairs: "Sequence[MethodOnSet]") -> None:

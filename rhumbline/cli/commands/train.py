@@ -49,10 +49,12 @@ COLUMNS = {
 
 def run_train(words: Sequence[str]) -> int:
     """Parse the words behind `train`, train, and return the exit code."""
-    options = train_parser().parse_args(words)
+    parser = train_parser()
+    options = parser.parse_args(words)
     rank = os.environ.get("RANK", "0")  # set by torchrun
     prefix = "" if rank == "0" else f"process {rank}: "
-    return run_command(partial(run_training, options), prefix)
+    body = partial(run_training, options)
+    return run_command(body, prefix)
 
 
 def train_parser() -> SuggestingParser:
@@ -238,7 +240,8 @@ def complete_length(file: FileIO) -> int:
     """Return the length of a file without the part of a line that a full disk or a kill left."""
     end = file.seek(0, os.SEEK_END)
     tail = 1 << 16  # more than a line has
-    file.seek(max(0, end - tail))
+    start = max(0, end - tail)
+    file.seek(start)
     last = file.read(min(end, tail))
     last_break = last.rfind(b"\n")
     return end - len(last) + last_break + 1
@@ -251,7 +254,8 @@ def print_report_row(report: "Report", *, titles: bool) -> None:
     values = asdict(report).values()
     cells: list[str] = []
     for value, style in zip(values, COLUMNS.values(), strict=True):
-        cells.append("-" if value is None else format(value, style))
+        text = "-" if value is None else format(value, style)
+        cells.append(text)
     print_row(cells)
 
 
