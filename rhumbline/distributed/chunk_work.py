@@ -48,7 +48,8 @@ def solve_chunk(chunk: Chunk, request: SolveRequest) -> ChunkResult:
         pieces = chunk.split(len(chunk))
         results = (solve_chunk(piece, request) for piece in pieces)
         result = join_results(chunk.number, results)
-    return replace(result, seconds=time.monotonic() - start)
+    seconds = time.monotonic() - start
+    return replace(result, seconds=seconds)
 
 
 def solve_together(chunk: Chunk, request: SolveRequest) -> ChunkResult:
@@ -66,8 +67,9 @@ def solve_together(chunk: Chunk, request: SolveRequest) -> ChunkResult:
         after = replace(run.after, improved=None)
         engine = run.task.resolved_engine
         how = HowSolved(run.strategy_name, policy.name, engine, after)
-        for place, solution in result.by_place().items():
-            solutions[chunk.places[place]] = without_instance(solution)
+        for index, solution in result.by_place().items():
+            place = chunk.places[index]
+            solutions[place] = without_instance(solution)
     return ChunkResult(chunk.number, solutions, {}, how=how)
 
 

@@ -78,8 +78,9 @@ def cut_into_chunks(instances: Iterable[Any], length: int, copies: int = 1) -> I
             number += 1
         elif held >= window:
             oldest = next(iter(waiting))
-            held -= len(waiting[oldest])
-            yield make_chunk(number, waiting.pop(oldest))
+            group = waiting.pop(oldest)
+            held -= len(group)
+            yield make_chunk(number, group)
             number += 1
     for group in waiting.values():
         yield make_chunk(number, group)

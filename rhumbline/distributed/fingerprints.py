@@ -41,10 +41,12 @@ def content_hash(instance: Any) -> str:
     """Return a hash of everything in an instance that its plans depend on."""
     digest = hashlib.sha256(instance.problem.encode())
     for field in fields(instance):
-        if field.name not in ("name", "best_known"):
-            value = getattr(instance, field.name)
-            digest.update(field.name.encode())
-            digest.update(content_bytes(value))
+        name = field.name
+        if name not in ("name", "best_known"):
+            value = getattr(instance, name)
+            content = content_bytes(value)
+            digest.update(name.encode())
+            digest.update(content)
     return digest.hexdigest()[:HASH_DIGITS]
 
 
@@ -52,7 +54,8 @@ def content_bytes(value: Any) -> bytes:
     """Return a field of an instance as bytes, with the type and shape of arrays."""
     if isinstance(value, np.ndarray):
         kind = f"{value.dtype.str}{value.shape}"
-        return kind.encode() + np.ascontiguousarray(value).tobytes()
+        in_rows = np.ascontiguousarray(value)
+        return kind.encode() + in_rows.tobytes()
     return repr(value).encode()
 
 
@@ -89,5 +92,6 @@ def describe_strategy(strategy: Any) -> str | None:
     """Return a strategy as text: its name, or its type and settings."""
     if strategy is None or isinstance(strategy, str):
         return strategy
-    has_settings = is_dataclass(strategy)
-    return repr(strategy) if has_settings else type(strategy).__name__
+    if is_dataclass(strategy):  # with its settings
+        return repr(strategy)
+    return type(strategy).__name__

@@ -59,11 +59,13 @@ def plan_workers(count: int | None, device: str, threads: int | None = None) -> 
 
     Without a count there is one for each GPU or, on a CPU, one for each core.
     """
-    gpus = visible_gpus() if device != "cpu" else ()
+    may_use_gpus = device != "cpu"
+    gpus = visible_gpus() if may_use_gpus else ()
     cores = len(os.sched_getaffinity(0))
     workers = count or len(gpus) or cores
     cores_per_worker = max(1, cores // workers)
-    return WorkerPlan(workers, threads or cores_per_worker, gpus)
+    threads_per_worker = threads or cores_per_worker
+    return WorkerPlan(workers, threads_per_worker, gpus)
 
 
 class ProcessBackend:

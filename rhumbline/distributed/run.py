@@ -178,14 +178,16 @@ def chunk_length(chunk: int | None, device: str) -> int:
 
 def make_backend(request: SolveRequest, options: WorkerOptions) -> Backend:
     """Return the backend that the options ask for."""
-    solve = partial(solve_chunk, request=make_portable(request))
+    portable = make_portable(request)
+    solve = partial(solve_chunk, request=portable)
     if options.workers is None:
         return InlineBackend(solve)
     if options.workers == "ray":
         resources = RayResources(request.device == "cuda", options.threads or 1)
         return RayBackend(solve, resources)
     count = check_workers(options.workers)
-    return ProcessBackend(solve, plan_workers(count, request.device, options.threads))
+    plan = plan_workers(count, request.device, options.threads)
+    return ProcessBackend(solve, plan)
 
 
 def check_workers(workers: Workers) -> int | None:

@@ -59,8 +59,9 @@ class WorkerProcess:
 
     def send(self, kind: str, payload: Any) -> None:
         """Send a message to the worker. If it is dead, the listening thread reports that."""
+        message = (kind, payload)
         with contextlib.suppress(OSError):
-            self.connection.send((kind, payload))
+            self.connection.send(message)
 
     def stop_batch(self) -> None:
         """End the search of the current batch; the worker reports its best plans."""
@@ -96,4 +97,5 @@ class WorkerProcess:
 def threads_per_worker(workers: int) -> int:
     """Return how many threads each worker may use: the cores are shared."""
     cores = len(os.sched_getaffinity(0))
-    return max(1, cores // workers)
+    cores_per_worker = cores // workers
+    return max(1, cores_per_worker)

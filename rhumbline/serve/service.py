@@ -109,7 +109,9 @@ class Service:
 
     def find_by_key(self, client: str, body: Any, key: str | None) -> Job | None:
         """Return the job that was sent with a key before; refuse another body with this key."""
-        known = None if key is None else self.store.find_by_key(client, key)
+        if key is None:
+            return None
+        known = self.store.find_by_key(client, key)
         if known is None:
             return None
         if known.body != body:
@@ -182,16 +184,18 @@ class Service:
     def decode(self, job: Job, latent: Sequence[float]) -> dict[str, Any]:
         """Return the plan that the policy builds at one latent."""
         decoder = self.start_decoder()
-        return decoder.ask("plan", job.body, list(latent))
+        coordinates = list(latent)
+        return decoder.ask("plan", job.body, coordinates)
 
     def landscape(self, job: Job, extent: float) -> dict[str, Any]:
         """Return the costs over a two-dimensional latent space; the latest ones are kept."""
-        known = self.landscapes.get((job.id, extent))
+        key = (job.id, extent)
+        known = self.landscapes.get(key)
         if known is None:
             decoder = self.start_decoder()
             known = decoder.ask("landscape", job.body, extent)
             with self.lock:
-                self.landscapes[job.id, extent] = known
+                self.landscapes[key] = known
                 is_full = len(self.landscapes) > TUNING.max_landscapes
                 if is_full:
                     oldest = next(iter(self.landscapes))
@@ -269,7 +273,8 @@ class Service:
         payload: list[dict[str, Any]] = []
         for job in batch:
             start = job.best["plan"] if job.best else None
-            payload.append({"body": job.body, "start": start})
+            part = {"body": job.body, "start": start}
+            payload.append(part)
         worker.send("solve", payload)
 
     def worker_of(self, job: Job) -> WorkerProcess | None:
@@ -416,14 +421,16 @@ class Service:
                     continue
                 longest = max(job.seconds for job in worker.batch)
                 seconds = TUNING.stuck_factor * longest
-                cpu_seconds = (worker.cpu_seconds() - worker.cpu_begun) / self.threads
+                cpu_spent = worker.cpu_seconds() - worker.cpu_begun
+                cpu_seconds = cpu_spent / self.threads
                 took_long = now - worker.begun > seconds + TUNING.stuck_seconds
                 if took_long or cpu_seconds > seconds + TUNING.stuck_cpu_seconds:
                     worker.kill()
 
     def delete_old(self) -> int:
         """Delete jobs that ended longer ago than they are kept."""
-        before = time.time() - self.settings.keep_seconds
+        now = time.time()
+        before = now - self.settings.keep_seconds
         return self.store.delete_ended_before(before)
 
     def close(self) -> None:

@@ -48,18 +48,19 @@ class JobStore:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.lock_folder(folder)
-            self.database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self.database.execute("PRAGMA journal_mode=WAL")
-            self.database.execute("PRAGMA synchronous=NORMAL")
-            row = self.database.execute("PRAGMA user_version").fetchone()
+            database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self.database = database
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute("PRAGMA synchronous=NORMAL")
+            row = database.execute("PRAGMA user_version").fetchone()
             version = row[0]
             if version not in (0, self.format_version):
                 message = (
                     f"has format {version}, this version of rhumbline reads {self.format_version}"
                 )
                 raise InputError(f"{path}: {message}; use another folder (--data)")
-            self.database.executescript(SCHEMA)
-            self.database.execute(f"PRAGMA user_version={self.format_version}")
+            database.executescript(SCHEMA)
+            database.execute(f"PRAGMA user_version={self.format_version}")
         except (OSError, sqlite3.Error) as error:
             raise InputError(f"{path}: cannot be used ({error}); choose another --data") from error
 
@@ -123,8 +124,9 @@ class JobStore:
         """Store the latents of a job that has ended."""
         text = log.to_json()
         record = zlib.compress(text.encode())
+        row = (job_id, record)
         with self.lock:
-            self.database.execute("INSERT OR REPLACE INTO latents VALUES (?, ?)", (job_id, record))
+            self.database.execute("INSERT OR REPLACE INTO latents VALUES (?, ?)", row)
 
     def find_latents(self, job_id: str) -> StoredLatents | None:
         """Return the stored latents of a job."""

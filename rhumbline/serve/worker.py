@@ -170,7 +170,8 @@ class Worker:
         if problem not in self.policies:
             names = dict(self.settings.policies)
             name = names.get(problem)
-            self.policies[problem] = load_policy(name, problem)
+            policy = load_policy(name, problem)
+            self.policies[problem] = policy
         return self.policies[problem]
 
     def answer(self, question: Callable[..., Any], payload: dict[str, Any]) -> None:

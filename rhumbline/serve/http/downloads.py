@@ -71,8 +71,8 @@ def picture_file(job: Job, settings: ServiceSettings, kind: str) -> Response:
 def attachment(job: Job, suffix: str) -> dict[str, str]:
     """Return the header with the file name of a download; unusual characters become dashes."""
     max_characters = 80
-    name = re.sub("[^A-Za-z0-9]", "-", job.name)
-    name = name[:max_characters] or "plan"
+    safe_name = re.sub("[^A-Za-z0-9]", "-", job.name)
+    name = safe_name[:max_characters] or "plan"
     disposition = f'attachment; filename="{name}{suffix}"'
     return {"Content-Disposition": disposition}
 

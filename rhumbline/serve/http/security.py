@@ -121,4 +121,6 @@ def is_open(path: str) -> bool:
 def client_address(scope: Scope) -> str:
     """Return the network address of a client."""
     address = scope.get("client")
-    return address[0] if address else "local"
+    if not address:
+        return "local"
+    return address[0]

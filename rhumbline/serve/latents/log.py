@@ -82,7 +82,8 @@ class LatentLog:
 
     def to_json(self) -> str:
         """Return what a stored log needs: all latents, and the picture as it was at the end."""
-        latents = np.round(np.asarray(self.latents), 5)
+        exact = np.asarray(self.latents)
+        latents = np.round(exact, 5)
         record = {"latents": latents.tolist(), "picture": self.view()}
         return json.dumps(record)
 
@@ -111,7 +112,8 @@ class LatentLog:
             if self.axes is not None:
                 axes = keep_directions(axes, self.axes)
             self.axes = axes
-            self.due = max(TUNING.first_axes, 2 * self.tried)
+            twice_as_many = 2 * self.tried
+            self.due = max(TUNING.first_axes, twice_as_many)
         return self.axes
 
 
@@ -153,8 +155,9 @@ def keep_directions(
     axes: Float[np.ndarray, "Z 2"], before: Float[np.ndarray, "Z 2"]
 ) -> Float[np.ndarray, "Z 2"]:
     """Return axes that point to the sides to which those before them did."""
-    products = (axes * before).sum(0)
-    is_opposite = products < 0
+    products = axes * before
+    cosines = products.sum(0)
+    is_opposite = cosines < 0
     signs = np.where(is_opposite, -1.0, 1.0)
     return axes * signs
 
@@ -184,4 +187,5 @@ def ellipse_of(covariance: Float[np.ndarray, "2 2"]) -> dict[str, Any]:
 def round_for_picture(values: Float[np.ndarray, "N"]) -> list[float]:
     """Return numbers with as many digits as a picture needs."""
     exact = values.astype(np.float64)
-    return np.round(exact, 4).tolist()
+    rounded = np.round(exact, 4)
+    return rounded.tolist()
