@@ -259,12 +259,14 @@ def hgs(task: SolverTask) -> SolverActions:
 
 def pyvrp_tour(task: SolverTask) -> SolverActions:
     """Solve a TSP with PyVRP, as one vehicle without a load whose depot is city 0."""
-    return join_tour(pyvrp_routes(task, tour=True))
+    routes = pyvrp_routes(task, tour=True)
+    return join_tour(routes)
 
 
 def pyvrp_cvrp(task: SolverTask) -> SolverActions:
     """Solve a CVRP with PyVRP."""
-    return join_routes(pyvrp_routes(task, tour=False))
+    routes = pyvrp_routes(task, tour=False)
+    return join_routes(routes)
 
 
 def pyvrp_routes(task: SolverTask, *, tour: bool) -> list[list[int]]:
@@ -284,7 +286,8 @@ def pyvrp_routes(task: SolverTask, *, tour: bool) -> list[list[int]]:
 
 def ortools_tour(task: SolverTask) -> SolverActions:
     """Solve a TSP with OR-Tools routing and one vehicle."""
-    return join_tour(ortools_routes(task, None))
+    routes = ortools_routes(task, None)
+    return join_tour(routes)
 
 
 def ortools_cvrp(task: SolverTask) -> SolverActions:

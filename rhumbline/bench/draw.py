@@ -137,7 +137,8 @@ class DrawnInstances:
 
 def draw_uniform_tsp(size: str, count: int) -> DrawnInstances:
     """Return instances with a number of uniform cities."""
-    shape = (count, int(size), 2)
+    cities = int(size)
+    shape = (count, cities, 2)
     rng = np.random.RandomState(VALIDATION.seed)
     xy = rng.uniform(size=shape)
     return tsp_instances(xy)
@@ -157,7 +158,8 @@ def tsp_instances(xy: Float[np.ndarray, "count N 2"]) -> DrawnInstances:
     """Return TSP instances of these coordinates."""
     instances = list[Any]()
     for number, nodes in enumerate(xy):
-        instance = make_tsp(nodes, f"{number}")
+        name = f"{number}"
+        instance = make_tsp(nodes, name)
         instances.append(instance)
     return DrawnInstances(instances, [xy])
 
@@ -207,7 +209,8 @@ def draw_clusters(customers: int, rng: np.random.RandomState) -> Float[np.ndarra
     owner = rng.randint(clusters, size=nodes)
     offset = rng.normal(size=(nodes, 2))
     offset *= VALIDATION.cluster_deviation
-    xy = centres[owner] + offset
+    own_centre = centres[owner]
+    xy = own_centre + offset
     return np.clip(xy, 0, 1)
 
 

@@ -165,7 +165,8 @@ class BaselineRunner:
         """Solve each instance by itself. The clock starts when the library is loaded."""
         baseline = BASELINES[self.method.solver]
         for position, instance in enumerate(instances):
-            report(position / len(instances), "")
+            share = position / len(instances)
+            report(share, "")
             warm_up_baseline(self.method.solver, instance.problem)
             cost = None
             missing = ""

@@ -41,7 +41,8 @@ def current_commit() -> str:
 def source_digest(folder: Path) -> str:
     """Return a digest of the names and texts of all Python files in a folder."""
     digest = sha256()
-    for path in sorted(folder.rglob("*.py")):
+    files = sorted(folder.rglob("*.py"))
+    for path in files:
         name = f"{path.relative_to(folder)}\0"
         digest.update(name.encode())
         content = path.read_bytes()
@@ -112,7 +113,8 @@ def describe_differences(keys: Iterable[LabelKey], fields: Sequence[str]) -> dic
     The text of a key that is the only one of its name is empty.
     """
     by_name: dict[str, list[LabelKey]] = {}
-    for key in dict.fromkeys(keys):
+    distinct_keys = dict.fromkeys(keys)
+    for key in distinct_keys:
         same_name = by_name.setdefault(key[0], [])
         same_name.append(key)
     texts: dict[LabelKey, str] = {}

@@ -220,7 +220,8 @@ def duration_text(seconds: float) -> str:
     minutes = seconds / 60
     if seconds < 6000:
         return f"{minutes:.1f} min"
-    return f"{seconds / 3600:.1f} h"
+    hours = seconds / 3600
+    return f"{hours:.1f} h"
 
 
 @dataclass(frozen=True)
@@ -281,7 +282,8 @@ def is_shown(column: Column, rows: Sequence[TableRow], *, hardware: bool) -> boo
 def column_title(column: Column, rows: Sequence[TableRow]) -> str:
     """Return the title of a column. It does not promise an interval if no row has one."""
     has_interval = any(row.high is not None for row in rows)
-    if column.title == STYLE.gap_title and not has_interval:
+    is_gap = column.title == STYLE.gap_title
+    if is_gap and not has_interval:
         return "gap"
     return column.title
 
@@ -312,7 +314,8 @@ def describe_set(results: Sequence[Result]) -> str:
 def size_text(results: Sequence[Result]) -> str:
     """Return how large the instances of a set are, in the words of their problem."""
     first = results[0]
-    sizes = sorted({result.size for result in results})
+    distinct_sizes = {result.size for result in results}
+    sizes = sorted(distinct_sizes)
     record = find_bench_problem(first.problem)
     return record.size_text(first.set, sizes)
 
@@ -360,7 +363,8 @@ def methods_text(group: Sequence[Result], results: Sequence[Result]) -> str:
     """Return the methods of a group, and its hardware if not all results have the same."""
     methods = dict.fromkeys(result.method for result in group)
     text = "; ".join(methods)
-    if len(distinct_hardware(results)) > 1:
+    all_hardware = distinct_hardware(results)
+    if len(all_hardware) > 1:
         hardware = distinct_hardware(group)
         machines = "; ".join(hardware)
         text += f", on {machines}"

@@ -371,7 +371,8 @@ class JobProgress:
         now = time.monotonic()
         if not share:
             self.began = now
-        if self.listener is None or now < self.due:
+        is_early = now < self.due
+        if self.listener is None or is_early:
             return
         self.due = now + self.seconds_between_reports
         method_name, set_name = self.job.kind

@@ -103,7 +103,8 @@ class Method:
     family: str = ""
 
     def __post_init__(self) -> None:
-        if self.solver == "policy" or self.seconds is not None or self.attempts is not None:
+        has_budget = self.seconds is not None or self.attempts is not None
+        if self.solver == "policy" or has_budget:
             self.budget(1)
         if self.together < 0 or self.augment < 1:
             raise self.error("expected together of at least 0 and augment of at least 1")
@@ -231,10 +232,12 @@ def parse_tables(
 ) -> tuple[TableT, ...]:
     """Build a record from each table of a key, such as `[[set]]`."""
     entries = tables_of_kind(tables, key, path)
-    return tuple(
-        build_dataclass(kind, entry, f"{path}: [[{key}]] {number}")
-        for number, entry in enumerate(entries, 1)
-    )
+    records: list[TableT] = []
+    for number, entry in enumerate(entries, 1):
+        where = f"{path}: [[{key}]] {number}"
+        record = build_dataclass(kind, entry, where)
+        records.append(record)
+    return tuple(records)
 
 
 def refuse_bad_name(kind: str, name: str) -> None:

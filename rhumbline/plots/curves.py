@@ -128,7 +128,8 @@ def line_styles(curves: Sequence[Curve], palette: Palette | None) -> dict[str, L
         if curve.label in styles:
             continue
         colour = palette.get(curve.colour_name, THEME.ink)
-        same_colour = sum(style.colour == colour for style in styles.values())
+        used_colours = [style.colour for style in styles.values()]
+        same_colour = used_colours.count(colour)
         styles[curve.label] = line_style(curve, colour, same_colour)
     return styles
 
@@ -393,7 +394,8 @@ def set_log_scale(axes: "Axes", which: str) -> None:
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axes.set(**{f"{which}scale": "log"})
+    scale = {f"{which}scale": "log"}
+    axes.set(**scale)
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axis.get_view_interval()
     labelled = (1.0, 2.0, 5.0)

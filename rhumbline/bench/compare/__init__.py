@@ -187,7 +187,8 @@ def weights_digest(name: str | None, problem: str) -> str:
     path = find_checkpoint(name, problem)
     tensors, _ = read_tensor_file(path)
     digest = sha256()
-    for key in sorted(tensors):
+    keys = sorted(tensors)
+    for key in keys:
         digest.update(key.encode())
         tensor = tensors[key]
         values = tensor.float() if tensor.is_floating_point() else tensor

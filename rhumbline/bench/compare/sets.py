@@ -30,7 +30,8 @@ def find_test_sets() -> dict[str, tuple[str, str]]:
     for problem, record in BENCH_PROBLEMS.items():
         if not record.recipes:
             continue
-        for name, one in record.recipes.standard.items():
+        standard = record.recipes.standard
+        for name, one in standard.items():
             found[name] = (problem, one.digest)
     return found
 
@@ -132,7 +133,8 @@ def make_file_set(place: str, problem: str, instances: tuple[Any, ...], digest: 
         if names.count(name) > 1:
             raise InputError(f"{place}: two instances are called '{name}'")
     known = tuple(instance.best_known for instance in instances)
-    folder = re.sub(r"[^\w.-]", "", Path(place).name)
+    last_part = Path(place).name
+    folder = re.sub(r"[^\w.-]", "", last_part)
     title = f"{folder or 'files'}, {problem}"
     referee = "best known" if any(known) else ""
     facts = f"{digest} {problem} {names} {known}"
@@ -172,7 +174,8 @@ def draw_validation_set(name: str, selection: SetSelection) -> InstanceSet:
 def draw_uniform_set(name: str, count: int) -> DrawnInstances:
     """Return instances as the test sets have them, such as tsp150, vrp100 or jssp10x10 names."""
     problem, size = parse_set_name(name)
-    sets = validation_sets()[problem]
+    by_problem = validation_sets()
+    sets = by_problem[problem]
     return sets.uniform(size, count)
 
 

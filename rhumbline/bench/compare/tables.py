@@ -65,9 +65,10 @@ def costs_by_instance(results: Sequence[Result]) -> dict[str, float]:
     """Return the cost of each instance, averaged over seeds; instances without a plan lack."""
     found: dict[str, list[float]] = {}
     for result in results:
-        if result.cost is not None:
+        cost = result.cost
+        if cost is not None:
             costs = found.setdefault(result.instance, [])
-            costs.append(result.cost)
+            costs.append(cost)
     means: dict[str, float] = {}
     for name, costs in found.items():
         mean = np.mean(costs)
@@ -92,7 +93,8 @@ def comparison_tables(results: Sequence[Result]) -> str:
     parts = list[str]()
     by_set = group_results(results, lambda result: result.set)
     for name, mine in by_set.items():
-        parts += [f"### {name}", comparison_table(mine)]
+        table = comparison_table(mine)
+        parts += [f"### {name}", table]
         notes = difference_notes(mine)
         if notes:
             parts.append("\n".join(notes))

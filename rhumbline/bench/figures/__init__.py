@@ -175,7 +175,8 @@ def anytime_figure(results: Sequence[Result], palette: Palette | None = None) ->
     by_label = group_by_label(results)
     common = keep_common_instances(by_label)
     shown = join_groups(common)
-    machines = list(dict.fromkeys(result.hardware for result in shown))
+    hardware = [result.hardware for result in shown]
+    machines = list(dict.fromkeys(hardware))
     several_machines = len(machines) > 1
 
     def name_of(result: Result) -> str:
@@ -206,14 +207,16 @@ def is_one_search(results: Sequence[Result]) -> bool:
     methods = {result.method for result in results}
     if len(methods) > 1:
         return False
-    return all(result.trace for result in results) and has_steps(results)
+    have_traces = all(result.trace for result in results)
+    return have_traces and has_steps(results)
 
 
 def figure_title(results: Sequence[Result]) -> str:
     """Return the set of a figure and the number of its instances."""
     set_name = results[0].set
     instances = {result.instance for result in results}
-    sample = sample_text(len(instances))
+    count = len(instances)
+    sample = sample_text(count)
     return f"{set_name}: {sample}"
 
 
@@ -361,10 +364,11 @@ def mean_and_half_interval(
     values: Float[np.ndarray, "I G"],
 ) -> tuple[Float[np.ndarray, "G"], Float[np.ndarray, "G"]]:
     """Return the mean over instances and half its 95 % interval, which is 0 for one instance."""
+    mean = values.mean(0)
     half = np.zeros_like(values[0])
     if len(values) > 1:
         half = half_interval_95(values)
-    return values.mean(0), half
+    return mean, half
 
 
 def latest_values(

@@ -205,5 +205,6 @@ def short_name_palette(names: Sequence[str], palette: Palette | None) -> Palette
     chosen: dict[str, str] = {}
     for name in names:
         unlabelled = name.split(" (")[0]
-        chosen[name] = colours.get(name, colours.get(unlabelled, THEME.ink))
+        default = colours.get(unlabelled, THEME.ink)
+        chosen[name] = colours.get(name, default)
     return chosen
