@@ -254,5 +254,6 @@ def columns_of_rows(rows: list[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
         keys |= dict.fromkeys(row)
     columns: dict[Any, list[Any]] = {}
     for key in keys:
-        columns[key] = [row.get(key) for row in rows]
+        cells = [row.get(key) for row in rows]
+        columns[key] = cells
     return columns

@@ -287,7 +287,8 @@ def check_phases(rules: str, problem: str, groups: Sequence[Group], request: Sol
     for group in groups:
         first = group.instances[0]
         if first.problem == problem:
-            lengths.append(len(group.places))
+            length = len(group.places)
+            lengths.append(length)
     shortest = min(lengths, default=1)
     after = request.after.resolve_solver(rules, request.budget, shortest)
     after.check(rules, request.budget)
@@ -495,9 +496,10 @@ def limit_run(run: GroupRun, group: Group, request: SolveRequest, shares: TimeSh
 
 def constructed_result(group: Group, request: SolveRequest) -> GroupResult | None:
     """Return a result without a search, or None if the problem has no construction."""
+    instances = group.instances
     warm_start = warm_starts_of(group, request)
-    solutions = first_solutions(group.instances, warm_start, 0.0)
-    if len(solutions) < len(group.instances):
+    solutions = first_solutions(instances, warm_start, 0.0)
+    if len(solutions) < len(instances):
         return None
     return GroupResult(group, None, solutions, interrupted=False)
 
@@ -618,7 +620,8 @@ def find_device(name: str) -> torch.device:
     """Return the device a user means; `auto` is a GPU if there is one."""
     known = ("auto", "cpu", "cuda")
     if name not in known:
-        raise InputError(f"device '{shorten(name)}' is not known{suggest_known(name, known)}")
+        hint = suggest_known(name, known)
+        raise InputError(f"device '{shorten(name)}' is not known{hint}")
     if name == "cpu":
         return torch.device("cpu")
     has_gpu = torch.cuda.is_available()

@@ -59,7 +59,8 @@ def match_plan_files(instances: Sequence[Any], paths: Sequence[Path]) -> list[Pl
     """
     plans: list[Plan | None] = [None] * len(instances)
     for path in paths:
-        holds_results = path.suffix.lower() in RESULT_SUFFIXES
+        suffix = path.suffix.lower()
+        holds_results = suffix in RESULT_SUFFIXES
         results = read_plan_results(path) if holds_results else None
         for place in places_for_file(instances, path, results):
             instance = instances[place]
@@ -95,7 +96,8 @@ def places_for_file(
 
 def first_names(names: Sequence[str], limit: int = 3) -> str:
     """Return the first names of a list, with dots for the others."""
-    shown = [shorten(name) for name in names[:limit]]
+    first = names[:limit]
+    shown = [shorten(name) for name in first]
     if len(names) > limit:
         shown.append("...")
     return ", ".join(shown)
@@ -106,8 +108,9 @@ def resolve_plan(given: GivenPlan, instance: Any) -> Plan:
     if isinstance(given, str | Path):
         return read_plan(Path(given), instance)
     if type(given) is not DOMAINS[instance.problem].plan:
+        name = shorten(instance.name)
         kind = type(given).__name__
-        raise InputError(f"{shorten(instance.name)}: a {kind} is no plan for a {instance.problem}")
+        raise InputError(f"{name}: a {kind} is no plan for a {instance.problem}")
     try:
         given.check(instance)
     except Infeasible as error:
@@ -182,7 +185,8 @@ def read_plan_results(path: Path) -> ResultsByName:
     and lists of results, whose lines are unknown.
     """
     results: ResultsByName = {}
-    text = read_bytes(path, LIMITS.max_text_bytes).decode("utf-8", errors="replace")
+    content = read_bytes(path, LIMITS.max_text_bytes)
+    text = content.decode("utf-8", errors="replace")
     for line, value in json_values(path, text):
         is_list = isinstance(value, list)
         place = None if is_list else line
@@ -236,7 +240,8 @@ def name_of_result(path: Path, line: int | None, result: dict[str, Any]) -> str:
     """Return the name of the instance of a result."""
     name = result["name"]
     if isinstance(name, list | dict):
-        message = f'"name" is {shorten(name)}, expected the name of an instance'
+        shown = shorten(name)
+        message = f'"name" is {shown}, expected the name of an instance'
         raise InputError.at(path, line, message)
     return str(name)
 

@@ -58,7 +58,8 @@ def read_any_bytes(path: Path, max_bytes: int = LIMITS.max_bytes) -> bytes:
         message = "is a directory, expected a file; name a file in it"
         raise InputError.at(path, None, message) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
-        raise InputError.at(path, None, f"cannot be read: {error_reason(error)}") from error
+        reason = error_reason(error)
+        raise InputError.at(path, None, f"cannot be read: {reason}") from error
 
 
 def read_sized(file: BinaryIO, path: Path, max_bytes: int) -> bytes:

@@ -77,7 +77,8 @@ class Sections:
         """Return a word as a whole number, 0 or more."""
         max_digits = 15  # numbers stay below 2**53
         is_number = word.isdecimal()
-        if is_number and len(word) <= max_digits:
+        is_short = len(word) <= max_digits
+        if is_number and is_short:
             return int(word)
         expected = f"expected {what}: a whole number, not negative"
         if is_number:

@@ -174,9 +174,10 @@ def depot_row(table: Table) -> int:
             raise table.error(
                 row, f"depot is {shorten_repr(cell)}, expected 1 in one row and 0 or nothing"
             )
-    if len(marked) != 1:
+    count = len(marked)
+    if count != 1:
         row = marked[1] if marked else None
-        found = f"{len(marked)} rows are marked in the column depot"
+        found = f"{count} rows are marked in the column depot"
         raise table.error(row, f"{found}, expected one; several depots are not supported")
     return marked[0]
 
@@ -212,8 +213,9 @@ def as_number(cell: Any) -> int | float | None:
             return None
         is_whole = re.fullmatch(r"[+-]?[0-9]+", text)
         cell = int(text) if is_whole else text
+    is_integer = isinstance(cell, int | np.integer)
     try:
-        value = int(cell) if isinstance(cell, int | np.integer) else float(str(cell))
+        value = int(cell) if is_integer else float(str(cell))
     except ValueError:
         return None
     is_small = isfinite(value) and abs(value) <= METRIC_LIMITS.max_number

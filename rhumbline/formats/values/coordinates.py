@@ -52,7 +52,8 @@ def read_display_positions(
         if key in file.rows:
             numbers, xy = read_coordinates(file, key, size)
             order = np.argsort(numbers)
-            return tuple(sorted(numbers)), xy[order]
+            ascending = tuple(sorted(numbers))
+            return ascending, xy[order]
     return None
 
 
