@@ -215,14 +215,16 @@ def update_page(path: Path, results: Sequence[Result]) -> Path:
     """Write the tables of each suite between its marks in a Markdown page."""
     content = read_bytes(path)
     page = content.decode("utf-8", errors="replace")
-    suites = dict.fromkeys(result.suite for result in results)
+    names = [result.suite for result in results]
+    suites = dict.fromkeys(names)
     for suite in suites:
         of_suite = [result for result in results if result.suite == suite]
         tables = markdown_report(of_suite)
         changed = replace_section(page, suite, tables)
         if changed is None:
             marks = f"'<!-- suite: {suite} -->' and '<!-- end: {suite} -->'"
-            message = f"has no place for suite '{suite}'; write {marks} where its tables belong"
+            found = f"has no place for suite '{suite}'"
+            message = f"{found}; write {marks} where its tables belong"
             raise InputError.at(path, None, message)
         page = changed
     write_text(path, page)

@@ -75,12 +75,13 @@ class Overview:
 
     def seconds_left(self) -> float | None:
         """Return how long the call still takes at most, or None if there is no limit of time."""
-        if self.budget.seconds is None:
+        seconds = self.budget.seconds
+        if seconds is None:
             return None
         now = time.monotonic()
-        of_group = self.budget.seconds - (now - self.group_start)
+        of_group = seconds - (now - self.group_start)
         groups_after = self.groups - self.finished_groups - 1
-        of_others = groups_after * self.budget.seconds
+        of_others = groups_after * seconds
         left = max(0.0, of_group) + of_others
         if self.total_seconds is not None:
             spent = now - self.start_time

@@ -119,18 +119,20 @@ class ResultOutput:
     def write_plans(self, index: int, solution: Solution) -> None:
         """Write the plans of an instance (--output)."""
         instance = solution.instance
+        whole = instance.has_integer_costs
         found = [solution, *solution.others]
         count = len(found)
         files = self.paths.plans(index, count)  # none without --output
         for file, one in zip(files, found, strict=False):
-            cost = render.format_cost(one.cost, instance.has_integer_costs)
+            plan = one.plan
+            cost = render.format_cost(one.cost, whole)
             plain_cost = cost.replace(",", "")
             comment = f"cost {plain_cost}, found by rhumbline"
-            excess = render.excess_over_limit(one.plan, instance)
+            excess = render.excess_over_limit(plan, instance)
             if excess:
                 comment += f", over the limit: {excess}"
             try:
-                write_plan(file, cast(Any, one.plan), instance, comment)
+                write_plan(file, cast(Any, plan), instance, comment)
             except (RhumbError, OSError) as error:
                 reason = describe_failure(file, error)
                 self.fail(f"error: {reason}")

@@ -74,14 +74,16 @@ class SearchPrinter(Listener):
         """Print the header and the warnings of a group, and begin to show its progress."""
         self.overview.begin_group()
         if self.overview.finished and not is_terminal():
-            self.note(self.overview.status())
+            status = self.overview.status()
+            self.note(status)
         header = group_header(run)
         self.note(header)
         warnings = group_warnings(run, self.request)
         for warning in warnings:
             self.note(warning)
         if not self.verbosity.quiet:
-            display = show_progress(run.task.instances, self.request.budget, self.overview)
+            instances = run.task.instances
+            display = show_progress(instances, self.request.budget, self.overview)
             self.show = self.display.enter_context(display)
 
     def check_interruption(self) -> None:

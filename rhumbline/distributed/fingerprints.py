@@ -54,8 +54,10 @@ def content_bytes(value: Any) -> bytes:
     """Return a field of an instance as bytes, with the type and shape of arrays."""
     if isinstance(value, np.ndarray):
         kind = f"{value.dtype.str}{value.shape}"
+        header = kind.encode()
         in_rows = np.ascontiguousarray(value)
-        return kind.encode() + in_rows.tobytes()
+        numbers = in_rows.tobytes()
+        return header + numbers
     return repr(value).encode()
 
 

@@ -61,8 +61,10 @@ def plan_workers(count: int | None, device: str, threads: int | None = None) -> 
     """
     may_use_gpus = device != "cpu"
     gpus = visible_gpus() if may_use_gpus else ()
-    cores = len(os.sched_getaffinity(0))
-    workers = count or len(gpus) or cores
+    usable_cores = os.sched_getaffinity(0)
+    cores = len(usable_cores)
+    gpu_count = len(gpus)
+    workers = count or gpu_count or cores
     cores_per_worker = max(1, cores // workers)
     threads_per_worker = threads or cores_per_worker
     return WorkerPlan(workers, threads_per_worker, gpus)

@@ -70,18 +70,19 @@ def parse_shard(
 
 def shard_of_job_array(count: int | None, environment: Mapping[str, str]) -> Shard:
     """Return the shard that the variables of Slurm or Kubernetes give."""
-    if VARIABLES.slurm_index in environment:
+    slurm_index = VARIABLES.slurm_index
+    kubernetes_index = VARIABLES.kubernetes_index
+    if slurm_index in environment:
         return shard_of_slurm(count, environment)
-    if VARIABLES.kubernetes_index in environment:
+    if kubernetes_index in environment:
         if count is None:
             raise InputError("on Kubernetes --shard auto needs --shards N, the job's completions")
-        index = read_number(environment, VARIABLES.kubernetes_index)
+        index = read_number(environment, kubernetes_index)
         if index >= count:
-            name = VARIABLES.kubernetes_index
-            raise InputError(f"{name} is {index}, but there are {count} shards")
+            raise InputError(f"{kubernetes_index} is {index}, but there are {count} shards")
         return Shard(index + 1, count)
-    slurm = f"{VARIABLES.slurm_index} (a Slurm array)"
-    kubernetes = f"{VARIABLES.kubernetes_index} (an indexed Kubernetes job)"
+    slurm = f"{slurm_index} (a Slurm array)"
+    kubernetes = f"{kubernetes_index} (an indexed Kubernetes job)"
     raise InputError(f"--shard auto finds neither {slurm} nor {kubernetes}; give --shard I/N")
 
 

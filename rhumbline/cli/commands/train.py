@@ -251,9 +251,10 @@ def print_report_row(report: "Report", *, titles: bool) -> None:
     """Print a report as a row on stderr, below the titles if it is the first."""
     if titles:
         print_row(list(COLUMNS))
-    values = asdict(report).values()
+    facts = asdict(report)
+    styles = COLUMNS.values()
     cells: list[str] = []
-    for value, style in zip(values, COLUMNS.values(), strict=True):
+    for value, style in zip(facts.values(), styles, strict=True):
         text = "-" if value is None else format(value, style)
         cells.append(text)
     print_row(cells)

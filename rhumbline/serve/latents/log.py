@@ -84,7 +84,9 @@ class LatentLog:
         """Return what a stored log needs: all latents, and the picture as it was at the end."""
         exact = np.asarray(self.latents)
         latents = np.round(exact, 5)
-        record = {"latents": latents.tolist(), "picture": self.view()}
+        rows = latents.tolist()
+        picture = self.view()
+        record = {"latents": rows, "picture": picture}
         return json.dumps(record)
 
     def view(self) -> dict[str, Any]:
