@@ -404,9 +404,11 @@ def search_outcome(
     solution: Solution, seconds: float, together: int, trace: InstanceTrace
 ) -> Outcome:
     """Return the outcome of a search. A plan that exceeds a limit has no cost to compare."""
-    if solution.unmet:
-        return Outcome(None, solution.attempts, seconds, together, missing=solution.unmet)
-    return Outcome(solution.cost, solution.attempts, seconds, together, trace)
+    attempts = solution.attempts
+    unmet = solution.unmet
+    if unmet:
+        return Outcome(None, attempts, seconds, together, missing=unmet)
+    return Outcome(solution.cost, attempts, seconds, together, trace)
 
 
 def instance_traces(steps: Sequence[Progress]) -> list[InstanceTrace]:
@@ -428,6 +430,7 @@ def thin_steps(count: int) -> list[int]:
     The first and the last step are among them.
     """
     numbers = np.geomspace(1, count, TUNING.trace_steps)
-    rounded = np.rint(numbers).astype(int)
-    distinct = np.unique(rounded - 1)
+    whole = np.rint(numbers)
+    steps = whole.astype(int) - 1
+    distinct = np.unique(steps)
     return distinct.tolist()

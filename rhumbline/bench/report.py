@@ -191,9 +191,12 @@ def mean_cost_text(cost: float | None) -> str:
     """
     if cost is None:
         return STYLE.nothing
-    if cost == int(cost):
+    is_whole = cost == int(cost)
+    if is_whole:
         return f"{cost:,.0f}"
-    return f"{cost:,.4f}" if cost < 1000 else f"{cost:,.1f}"
+    if cost < 1000:
+        return f"{cost:,.4f}"
+    return f"{cost:,.1f}"
 
 
 def percent_text(fraction: float | None) -> str:
@@ -292,8 +295,10 @@ def row_differences(rows: Sequence[TableRow], fields: Sequence[str]) -> list[str
     """Return how each row differs, in these fields, from others of its set, method and hardware."""
     keys = []
     for row in rows:
-        name = "\0".join((row.suite, row.set, row.method, row.hardware))
-        keys.append(label_key(row, name, fields))
+        parts = (row.suite, row.set, row.method, row.hardware)
+        name = "\0".join(parts)
+        key = label_key(row, name, fields)
+        keys.append(key)
     texts = describe_differences(keys, fields)
     return [texts[key] for key in keys]
 

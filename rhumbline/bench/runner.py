@@ -317,8 +317,10 @@ class TimeEstimate:
         """Count a finished job."""
         kind = job.kind
         instances = len(job.indices)
-        before = self.spent.get(kind, TimeSpent())
-        self.spent[kind] = before + TimeSpent(seconds, instances)
+        nothing = TimeSpent()
+        before = self.spent.get(kind, nothing)
+        spent = TimeSpent(seconds, instances)
+        self.spent[kind] = before + spent
 
     def seconds_left(self, jobs: Sequence[BenchJob]) -> float | None:
         """Return an estimate for all these jobs, or None if one of them has none."""

@@ -232,11 +232,10 @@ def parse_tables(
 ) -> tuple[TableT, ...]:
     """Build a record from each table of a key, such as `[[set]]`."""
     entries = tables_of_kind(tables, key, path)
-    records: list[TableT] = []
-    for number, entry in enumerate(entries, 1):
-        where = f"{path}: [[{key}]] {number}"
-        record = build_dataclass(kind, entry, where)
-        records.append(record)
+    records = [
+        build_dataclass(kind, entry, f"{path}: [[{key}]] {number}")
+        for number, entry in enumerate(entries, 1)
+    ]
     return tuple(records)
 
 

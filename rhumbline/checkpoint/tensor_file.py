@@ -159,9 +159,10 @@ def check_table_size(path: Path) -> None:
     if len(prefix) < 8:
         return  # safetensors says so
     (size,) = struct.unpack("<Q", prefix)
-    if size > TUNING.max_table_bytes:
-        limit = f"{TUNING.max_table_bytes:,}"
-        raise ValueError(f"its table of tensors has {size:,} bytes, expected at most {limit}")
+    max_bytes = TUNING.max_table_bytes
+    if size > max_bytes:
+        found = f"its table of tensors has {size:,} bytes"
+        raise ValueError(f"{found}, expected at most {max_bytes:,}")
 
 
 def shorten_words(words: str) -> str:

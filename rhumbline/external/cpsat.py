@@ -64,13 +64,15 @@ def solve_with_bound(
     """
     model, starts = build_model(instance, hint)
     solver = make_solver(seconds, 0, workers=1)
-    solver.parameters.linearization_level = 0  # 2 to 3 % shorter in 40 s on two of 20x15
+    parameters = solver.parameters
+    parameters.linearization_level = 0  # 2 to 3 % shorter in 40 s on two of 20x15
     best = hint
     if run_solver(solver, model):
         best = solver_schedule(solver, starts)
     if best is None:
         raise Infeasible(f"{instance.name}: CP-SAT found no schedule in {seconds:g} s")
-    bound = math.ceil(solver.best_objective_bound - 1e-6)
+    lowest = solver.best_objective_bound - 1e-6
+    bound = math.ceil(lowest)
     return best, float(bound)
 
 

@@ -93,10 +93,12 @@ def write_arrays(
     tensors: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if array is not None:
-            tensors[name] = np.ascontiguousarray(array)
+            in_rows = np.ascontiguousarray(array)
+            tensors[name] = in_rows
     # One metadata entry: safetensors writes several in an order that changes from run to run.
     note = json.dumps(about, sort_keys=True)
-    content = save(tensors, metadata={"about": note})
+    metadata = {"about": note}
+    content = save(tensors, metadata=metadata)
     write_bytes(path, content)
 
 

@@ -410,9 +410,11 @@ def set_log_scale(axes: "Axes", which: str) -> None:
 
 def plain_number(value: float) -> str:
     """Return a number without a power of ten."""
-    if 1e-9 <= abs(value) < 1.0:
+    is_fraction = 1e-9 <= abs(value) < 1.0
+    if is_fraction:
         text = f"{value:.9f}"
-        return text.rstrip("0").rstrip(".")
+        digits = text.rstrip("0")
+        return digits.rstrip(".")
     return f"{value:,.10g}"
 
 

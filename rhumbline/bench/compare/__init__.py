@@ -111,7 +111,8 @@ def refuse_repeated(option: str, values: Sequence[Any]) -> None:
     different = set(values)
     if len(different) == len(values):
         return
-    given = ",".join(str(value) for value in values)
+    texts = [str(value) for value in values]
+    given = ",".join(texts)
     raise InputError(f"{option} {given}: expected different values with commas between them")
 
 

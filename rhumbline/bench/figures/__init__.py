@@ -181,7 +181,9 @@ def anytime_figure(results: Sequence[Result], palette: Palette | None = None) ->
 
     def name_of(result: Result) -> str:
         name = colour_name(result)
-        return f"{name}, {result.hardware}" if several_machines else name
+        if not several_machines:
+            return name
+        return f"{name}, {result.hardware}"
 
     families = group_by_label(shown, name_of, FIELDS.origin)
     if len(families) < 2 or not has_gaps(shown):

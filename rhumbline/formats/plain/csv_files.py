@@ -55,10 +55,11 @@ def read_table(path: Path, capacity: int | float | None) -> Table:
             separator = find_separator(text)
             header = read_header(path, line, text, separator)
             continue
+        width = len(header)
         cells = split_cells(text, separator)
-        if cells is None or len(cells) != len(header):
+        if cells is None or len(cells) != width:
             found = "is no row of a table" if cells is None else f"read {len(cells)} cells"
-            expected = f"expected {len(header)} as in the first line, separated by {separator!r}"
+            expected = f"expected {width} as in the first line, separated by {separator!r}"
             raise InputError.at(path, line, f"{found}, {expected}")
         rows.append(cells)
         lines.append(line)
