@@ -96,8 +96,8 @@ class Overview:
         spent = self.group_start - self.start_time
         per_group = spent / self.finished_groups
         in_group = time.monotonic() - self.group_start
-        in_all = groups_left * per_group
-        return max(0.0, in_all - in_group)
+        expected = groups_left * per_group
+        return max(0.0, expected - in_group)
 
     def status(self, search: str = "") -> str:
         """Format how many instances are done, how their search is and how much time is left."""

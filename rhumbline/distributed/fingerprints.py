@@ -55,9 +55,9 @@ def content_bytes(value: Any) -> bytes:
     if isinstance(value, np.ndarray):
         kind = f"{value.dtype.str}{value.shape}"
         header = kind.encode()
-        in_rows = np.ascontiguousarray(value)
-        numbers = in_rows.tobytes()
-        return header + numbers
+        contiguous = np.ascontiguousarray(value)
+        content = contiguous.tobytes()
+        return header + content
     return repr(value).encode()
 
 

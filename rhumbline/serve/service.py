@@ -348,9 +348,11 @@ class Service:
         job.error = error
         job.ended = time.time()
         self.store.update(job)
-        if job.latents is not None and job.latents.tried:
-            self.store.save_latents(job.id, job.latents)
-        self.totals.jobs[str(state)] += 1
+        log = job.latents
+        if log is not None and log.tried:
+            self.store.save_latents(job.id, log)
+        state_name = str(state)
+        self.totals.jobs[state_name] += 1
         self.jobs.pop(job.id, None)
         self.stored_at.pop(job.id, None)
         job.notify()

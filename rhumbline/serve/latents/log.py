@@ -95,13 +95,16 @@ class LatentLog:
             return {"dimensions": 0, "tried": 0, "points": [], "steps": []}
         latents = np.asarray(self.latents)
         axes = self.current_axes(latents)
-        points = np.round(latents @ axes, 4).tolist()
+        projected = latents @ axes
+        points = np.round(projected, 4).tolist()
         rows = zip(points, self.costs, self.numbers, strict=True)
+        dots = [[x, y, cost, number] for (x, y), cost, number in rows]
+        steps = [project_step(step, axes) for step in self.steps]
         return {
             "dimensions": latents.shape[1],
             "tried": self.tried,
-            "points": [[x, y, cost, number] for (x, y), cost, number in rows],
-            "steps": [project_step(step, axes) for step in self.steps],
+            "points": dots,
+            "steps": steps,
         }
 
     def current_axes(self, latents: Float[np.ndarray, "N Z"]) -> Float[np.ndarray, "Z 2"]:
@@ -114,8 +117,8 @@ class LatentLog:
             if self.axes is not None:
                 axes = keep_directions(axes, self.axes)
             self.axes = axes
-            twice_as_many = 2 * self.tried
-            self.due = max(TUNING.first_axes, twice_as_many)
+            doubled = 2 * self.tried
+            self.due = max(TUNING.first_axes, doubled)
         return self.axes
 
 
