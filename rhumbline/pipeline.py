@@ -297,15 +297,18 @@ def check_phases(rules: str, problem: str, groups: Sequence[Group], request: Sol
 def check_large(group: Group, request: SolveRequest) -> None:
     """Refuse what instances that are too large for policies cannot have."""
     first = group.instances[0]
-    domain = DOMAINS[first.problem]
+    problem = first.problem
+    domain = DOMAINS[problem]
     if request.strategy is not None or request.settings:
-        advice = "leave out the search and its settings: local search does the work"
+        name = shorten(first.name)
         size = describe_size(first, domain)
-        raise InputError(f"{shorten(first.name)}: {size}; {advice}")
+        advice = "leave out the search and its settings: local search does the work"
+        raise InputError(f"{name}: {size}; {advice}")
     after = resolve_without_policy(group, request)
-    after.check(first.problem, request.budget)
-    if after.then:
-        improvers.check_size(after.then, first)
+    after.check(problem, request.budget)
+    solver = after.then
+    if solver:
+        improvers.check_size(solver, first)
 
 
 def runs_in_order(
@@ -397,9 +400,11 @@ def resolve_after_search(group: Group, task: Task | HostTask, request: SolveRequ
     """Return what follows the search of a group within the budget of the request."""
     if isinstance(task, HostTask):
         return resolve_without_policy(group, request)
-    after = request.after.with_shares(task.domain, group.instances, task.device.type == "cuda")
-    after = after.resolve_solver(task.problem.name, request.budget, task.count)
-    if request.budget is DEFAULT_BUDGET:
+    budget = request.budget
+    is_on_gpu = task.device.type == "cuda"
+    after = request.after.with_shares(task.domain, group.instances, is_on_gpu)
+    after = after.resolve_solver(task.problem.name, budget, task.count)
+    if budget is DEFAULT_BUDGET:
         seconds = TUNING.default_solver_share * TUNING.default_seconds
         after = replace(after, max_solver_seconds=seconds)
     return after

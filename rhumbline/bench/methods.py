@@ -131,12 +131,14 @@ def can_solve(method: Method, problem: str) -> bool:
 
 def make_runner(method: Method, problem: str, options: BenchOptions) -> MethodRunner:
     """Make a method ready: load weights, check settings and find libraries."""
-    if method.solver == "policy":
+    solver = method.solver
+    if solver == "policy":
         return make_search_runner(method, problem, options)
-    baseline = BASELINES[method.solver]
-    baseline.check(method.name, method.settings, method.seconds, method.attempts)
+    baseline = BASELINES[solver]
+    settings = method.settings
+    baseline.check(method.name, settings, method.seconds, method.attempts)
     baseline.require()
-    title = baseline.versioned_title + settings_text(method.settings)
+    title = baseline.versioned_title + settings_text(settings)
     processor = provenance.processor_name()
     return BaselineRunner(method, title, f"{processor}, 1 thread")
 

@@ -83,9 +83,10 @@ class ParallelRun:
             what = f"method '{order.method}' on set '{order.instance_set}'"
             raise RhumbError(f"{what}: {result.reason}")
         (latest,) = result.solutions.values()
+        count = len(latest)
         append_results(self.out, latest)
-        self.finished += len(latest)
-        self.measured += len(latest)
+        self.finished += count
+        self.measured += count
         return self.progress(latest)
 
     def progress(self, latest: Sequence[Result]) -> RunProgress:

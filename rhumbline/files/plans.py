@@ -194,8 +194,8 @@ def read_plan_results(path: Path) -> ResultsByName:
         for entry in entries:
             result = check_result(path, place, entry)
             name = name_of_result(path, place, result)
-            of_name = results.setdefault(name, [])
-            of_name.append((place, result))
+            same_name = results.setdefault(name, [])
+            same_name.append((place, result))
     return results
 
 

@@ -115,11 +115,13 @@ def classic_makespan(instance: JSSPInstance) -> float | None:
     A makespan below the instance's lower bound belongs to another instance and is ignored.
     """
     size = (instance.job_count, instance.machine_count)
-    words = CLASSIC_MAKESPANS.get(size, "").split()
+    row = CLASSIC_MAKESPANS.get(size, "")
+    words = row.split()
     names = words[::2]
     numbers = map(float, words[1::2])
     makespans = dict(zip(names, numbers, strict=True))
-    makespan = makespans.get(instance.name.lower())
+    name = instance.name.lower()
+    makespan = makespans.get(name)
     if makespan is None or makespan < instance.lower_bound:
         return None
     return makespan

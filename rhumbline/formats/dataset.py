@@ -93,8 +93,8 @@ def write_arrays(
     tensors: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if array is not None:
-            in_rows = np.ascontiguousarray(array)
-            tensors[name] = in_rows
+            contiguous = np.ascontiguousarray(array)
+            tensors[name] = contiguous
     # One metadata entry: safetensors writes several in an order that changes from run to run.
     note = json.dumps(about, sort_keys=True)
     metadata = {"about": note}

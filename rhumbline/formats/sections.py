@@ -88,11 +88,14 @@ class Sections:
     def parse_number(self, line: int, word: str) -> float:
         """Return a word as a finite number."""
         value = np.nan
-        if len(word) <= LIMITS.max_number_characters:  # reading a million digits takes minutes
+        max_number = METRIC_LIMITS.max_number
+        is_short = len(word) <= LIMITS.max_number_characters
+        if is_short:  # reading a million digits takes minutes
+            text = word.replace("_", "?")  # Python alone would accept 1_000
             with suppress(ValueError):
-                value = float(word.replace("_", "?"))  # Python alone would accept 1_000
-        if not abs(value) <= METRIC_LIMITS.max_number:
-            expected = f"expected a finite number of size up to {METRIC_LIMITS.max_number:g}"
+                value = float(text)
+        if not abs(value) <= max_number:
+            expected = f"expected a finite number of size up to {max_number:g}"
             raise self.error(line, f"read {quote(word)}, {expected}")
         return value
 

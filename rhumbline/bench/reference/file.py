@@ -135,14 +135,17 @@ def add_references(path: Path, found: References) -> None:
         "cost": merged.cost,
         "made_by": compact_column(merged.made_by, merged),
     }
-    if any(merged.made_on[merged.has_cost]):
+    known_machines = merged.made_on[merged.has_cost]
+    if any(known_machines):
         columns["made_on"] = compact_column(merged.made_on, merged)
-    if not np.isnan(merged.bound).all():
+    is_unknown = np.isnan(merged.bound)
+    if not is_unknown.all():
         columns["bound"] = merged.bound
     content = io.BytesIO()
     np.savez_compressed(content, **columns)  # pyright: ignore[reportArgumentType]
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, content.getvalue())
+    data = content.getvalue()
+    write_bytes(path, data)
 
 
 def refuse_broken_bounds(path: Path, references: References) -> None:

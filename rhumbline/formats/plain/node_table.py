@@ -218,8 +218,8 @@ def as_number(cell: Any) -> int | float | None:
         value = int(cell) if is_integer else float(str(cell))
     except ValueError:
         return None
-    is_small = isfinite(value) and abs(value) <= METRIC_LIMITS.max_number
-    return value if is_small else None
+    is_in_range = isfinite(value) and abs(value) <= METRIC_LIMITS.max_number
+    return value if is_in_range else None
 
 
 def is_blank(cell: Any) -> bool:
