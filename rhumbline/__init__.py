@@ -101,7 +101,8 @@ __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'rhumbline' has no attribute '{name}'")
-    return getattr(import_module(_HOME[name]), name)
+    module = import_module(_HOME[name])
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

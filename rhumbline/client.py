@@ -107,20 +107,24 @@ class Client:
 
     def job(self, job_id: str) -> dict[str, Any]:
         """Return a job with its best plan so far."""
-        return self.ask("GET", path_of_job(job_id))
+        path = path_of_job(job_id)
+        return self.ask("GET", path)
 
     def stop(self, job_id: str) -> dict[str, Any]:
         """Stop a job and return it with its best plan."""
-        return self.ask("DELETE", path_of_job(job_id))
+        path = path_of_job(job_id)
+        return self.ask("DELETE", path)
 
     def jobs(self, limit: int = 50) -> list[dict[str, Any]]:
         """Return the latest jobs, newest first, without their plans."""
-        answer = self.ask("GET", f"/v1/jobs?limit={limit}")
+        path = f"/v1/jobs?limit={limit}"
+        answer = self.ask("GET", path)
         return answer["jobs"]
 
     def plan(self, job_id: str) -> str:
         """Return the best plan of a job as a file: .tour, .sol or .sched."""
-        content = self.fetch("GET", f"{path_of_job(job_id)}/plan", None, {})
+        path = f"{path_of_job(job_id)}/plan"
+        content = self.fetch("GET", path, None, {})
         return content.decode()
 
     def ask(
@@ -182,6 +186,7 @@ def retry_seconds(error: HTTPError, default: float) -> float:
 def refusal(error: HTTPError) -> str:
     """Return the sentence of a problem document."""
     try:
-        return str(json.loads(error.read())["detail"])
+        answer = json.loads(error.read())
+        return str(answer["detail"])
     except (ValueError, KeyError, TypeError, OSError):
         return f"the service answers {error.code} {error.reason}"

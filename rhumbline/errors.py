@@ -44,12 +44,14 @@ def shorten(value: object, limit: int = LIMITS.max_characters) -> str:
     they may hold millions of entries, or be nested too deep for `repr`.
     """
     text = value if isinstance(value, str) else describe_value(value)
-    return escape_controls(cut_end(text, limit))
+    short = cut_end(text, limit)
+    return escape_controls(short)
 
 
 def quote(text: str) -> str:
     """Return the beginning of a text in quotes."""
-    return repr(cut_end(text, LIMITS.max_characters))
+    short = cut_end(text, LIMITS.max_characters)
+    return repr(short)
 
 
 def shorten_repr(value: object) -> str:
@@ -83,20 +85,23 @@ def escape_controls(text: str) -> str:
         return text
     letters: list[str] = []
     for letter in text:
-        letters.append(letter if letter.isprintable() else ascii(letter)[1:-1])
+        escaped = ascii(letter)[1:-1]
+        letters.append(letter if letter.isprintable() else escaped)
     return "".join(letters)
 
 
 def shorten_path(path: object) -> str:
     """Return a path, without its middle if it is longer than systems allow in practice."""
-    return cut_middle(str(path), LIMITS.max_path_characters)
+    text = str(path)
+    return cut_middle(text, LIMITS.max_path_characters)
 
 
 def cut_end(text: str, limit: int) -> str:
     """Return a text without its end if it is longer than a limit."""
     if len(text) <= limit:
         return text
-    return text[: limit - len(LIMITS.ellipsis)] + LIMITS.ellipsis
+    kept = limit - len(LIMITS.ellipsis)
+    return text[:kept] + LIMITS.ellipsis
 
 
 def cut_middle(text: str, limit: int) -> str:
@@ -127,7 +132,8 @@ class RhumbError(Exception):
     exit_code = 1
 
     def __init__(self, message: object = "") -> None:
-        one_line = " ".join(str(message).splitlines())
+        lines = str(message).splitlines()
+        one_line = " ".join(lines)
         readable = escape_controls(one_line)
         shortened = cut_middle(readable, LIMITS.max_message_characters)
         super().__init__(shortened)

@@ -12,14 +12,18 @@ from typing import Any, Protocol, cast
 
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError, MissingExtra, shorten
+from rhumbline.problems.cvrp import Routes
+from rhumbline.problems.jssp import Schedule
 from rhumbline.problems.metrics import METRIC_LIMITS
+from rhumbline.problems.tsp import Tour
 from rhumbline.registry import suggest_known
 
 
 @dataclass(frozen=True)
 class Solver:
-    """Where a classical solver comes from: its module, and the package and extra it needs."""
+    """A classical solver: the plans it improves, its module, and the package and extra it needs."""
 
+    plan_types: tuple[type[Any], ...]
     module: str
     package: str
     extra: str
@@ -28,9 +32,6 @@ class Solver:
 
 class SolverModule(Protocol):
     """What the module of a solver defines. It imports its package only when it is used."""
-
-    # The plans that the solver improves.
-    PLAN_TYPES: tuple[type[Any], ...]
 
     def prepare(self) -> None:
         """Do all work that need not count against the clock, such as compiling kernels."""
@@ -54,12 +55,14 @@ class SolverModule(Protocol):
 
 
 SOLVERS = {
-    "ils": Solver("rhumbline.local_search.tour_ils", "numba", "cpu"),
-    "lkh": Solver("rhumbline.external.lkh", "elkai", "lkh", needs_table=True),
-    "pyvrp": Solver("rhumbline.external.pyvrp", "pyvrp", "solvers", needs_table=True),
-    "ruin": Solver("rhumbline.local_search.route_ruin_recreate", "numba", "cpu"),
-    "tabu": Solver("rhumbline.local_search.schedule_tabu", "numba", "cpu"),
-    "cpsat": Solver("rhumbline.external.cpsat", "ortools", "solvers"),
+    "ils": Solver((Tour,), "rhumbline.local_search.tour_ils", "numba", "cpu"),
+    "lkh": Solver((Tour,), "rhumbline.external.lkh", "elkai", "lkh", needs_table=True),
+    "pyvrp": Solver(
+        (Tour, Routes), "rhumbline.external.pyvrp", "pyvrp", "solvers", needs_table=True
+    ),
+    "ruin": Solver((Routes,), "rhumbline.local_search.route_ruin_recreate", "numba", "cpu"),
+    "tabu": Solver((Schedule,), "rhumbline.local_search.schedule_tabu", "numba", "cpu"),
+    "cpsat": Solver((Schedule,), "rhumbline.external.cpsat", "ortools", "solvers"),
 }
 # "auto" stands for the domain's `improver`, where it can help.
 SOLVER_NAMES = ("auto", "none", *SOLVERS)
@@ -73,8 +76,8 @@ def load_solver(name: str) -> SolverModule:
 
 def solved_problems(name: str) -> list[str]:
     """Return the names of the problems whose plans a solver improves."""
-    types = load_solver(name).PLAN_TYPES
-    return [problem for problem, domain in DOMAINS.working() if domain.plan in types]
+    plan_types = SOLVERS[name].plan_types
+    return [problem for problem, domain in DOMAINS.working() if domain.plan in plan_types]
 
 
 def resolve_solver(name: str, problem: str) -> str:

@@ -61,7 +61,8 @@ def instances_from(
     """
     if capacity is not None:
         check_capacity(capacity)
-    instances = convert_source(tensors_to_arrays(source), capacity)
+    arrays = tensors_to_arrays(source)
+    instances = convert_source(arrays, capacity)
     return [with_limits(instance, vehicles, capacity) for instance in instances]
 
 
@@ -121,7 +122,8 @@ def convert_source(source: Any, capacity: int | float | None = None) -> list[Any
         raise InputError(f"{expected}, got {type(source).__name__}")
     parts: Sequence[Any] = source
     if parts and isinstance(parts[0], list | tuple):
-        return convert_source(number_array(parts))
+        numbers = number_array(parts)
+        return convert_source(numbers)
     return [instance for part in parts for instance in convert_source(part, capacity)]
 
 
@@ -166,7 +168,8 @@ def instances_of_path(place: str | Path, capacity: int | float | None) -> list[A
 
 def instances_of_file(file: Path, capacity: int | float | None) -> list[Any]:
     """Return the instances of a file; a table may need the capacity to become an instance."""
-    may_be_table = file.suffix.lower() in ("", ".csv")
+    suffix = file.suffix.lower()
+    may_be_table = suffix in ("", ".csv")
     if capacity is not None and may_be_table and is_csv(file):
         return [read_csv(file, capacity)]
     return read_many(file)
@@ -222,7 +225,8 @@ def has_positions(row: Mapping[str, Any]) -> bool:
 
 def column_name(key: object) -> str:
     """Return the name of a column without capitals and spaces around it."""
-    return str(key).strip().lower()
+    text = str(key)
+    return text.strip().lower()
 
 
 def table_of(source: Any, capacity: int | float | None) -> Table:
@@ -250,5 +254,6 @@ def columns_of_rows(rows: list[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
         keys |= dict.fromkeys(row)
     columns: dict[Any, list[Any]] = {}
     for key in keys:
-        columns[key] = [row.get(key) for row in rows]
+        cells = [row.get(key) for row in rows]
+        columns[key] = cells
     return columns

@@ -6,6 +6,7 @@ in the same way from a stream of their own.
 """
 
 import math
+from enum import IntEnum
 
 import torch
 from jaxtyping import Float, Int
@@ -13,9 +14,12 @@ from torch import Tensor
 
 from rhumbline.philox import MULTIPLIERS, ROUNDS, WEYL, WORD
 
-# The fourth word of the counter: the stream.
-DECODING_STREAM = 0
-LATENT_STREAM = 1
+
+class Stream(IntEnum):
+    """What random numbers are for: the fourth word of the counter."""
+
+    DECODING = 0
+    LATENTS = 1
 
 
 def philox(seed: int, c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,7 +44,8 @@ def philox(seed: int, c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor) -> tuple[T
 
 def to_unit_interval(word: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Convert words to float32 in [0, 1), bit for bit as Triton does."""
-    folded = torch.where(word > WORD >> 1, WORD - word, word)
+    is_upper_half = word > WORD >> 1
+    folded = torch.where(is_upper_half, WORD - word, word)
     return folded.to(torch.float32) * 4.6566127342e-10
 
 
@@ -52,9 +57,11 @@ def decoding_uniforms(
     `key` holds instance ids; `attempt` counts the latents tried on an instance, from 0.
     """
     position = torch.arange(starts * steps, device=key.device)
-    words, _ = _stream_words(seed, DECODING_STREAM, key, attempt, position)
+    words, _ = _stream_words(seed, Stream.DECODING, key, attempt, position)
     uniforms = to_unit_interval(words)
-    return uniforms.view(len(key), len(attempt), starts, steps)
+    instances = len(key)
+    attempts = len(attempt)
+    return uniforms.view(instances, attempts, starts, steps)
 
 
 def latent_uniforms(
@@ -62,12 +69,12 @@ def latent_uniforms(
 ) -> Float[Tensor, "B K Z 2"]:
     """Return two independent uniforms for each coordinate of each latent."""
     position = torch.arange(size, device=key.device)
-    words = _stream_words(seed, LATENT_STREAM, key, attempt, position)
+    words = _stream_words(seed, Stream.LATENTS, key, attempt, position)
     return to_unit_interval(torch.stack(words, dim=-1))
 
 
 def _stream_words(
-    seed: int, stream: int, key: Tensor, attempt: Tensor, position: Tensor
+    seed: int, stream: Stream, key: Tensor, attempt: Tensor, position: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the two Philox words of each (instance, attempt, position): [B, K, positions]."""
     c0 = position[None, None]

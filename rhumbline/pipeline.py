@@ -63,8 +63,6 @@ from rhumbline.search.without_policy.improve_constructions import (
     plan_of_work,
 )
 
-DEVICE_NAMES = ("auto", "cpu", "cuda")
-
 
 @dataclass(frozen=True)
 class PipelineTuning:
@@ -260,7 +258,8 @@ def make_runs(
 
 def exceeds_policies(instance: Any) -> bool:
     """Return whether an instance is too large for policies."""
-    return is_beyond_policies(instance, DOMAINS.get(instance.problem))
+    domain = DOMAINS.get(instance.problem)
+    return is_beyond_policies(instance, domain)
 
 
 def has_searched_regions(instance: Any, request: SolveRequest) -> bool:
@@ -286,8 +285,10 @@ def check_phases(rules: str, problem: str, groups: Sequence[Group], request: Sol
     """Refuse phases after the search that the instances of a problem cannot have."""
     lengths: list[int] = []
     for group in groups:
-        if group.instances[0].problem == problem:
-            lengths.append(len(group.places))
+        first = group.instances[0]
+        if first.problem == problem:
+            length = len(group.places)
+            lengths.append(length)
     shortest = min(lengths, default=1)
     after = request.after.resolve_solver(rules, request.budget, shortest)
     after.check(rules, request.budget)
@@ -296,15 +297,18 @@ def check_phases(rules: str, problem: str, groups: Sequence[Group], request: Sol
 def check_large(group: Group, request: SolveRequest) -> None:
     """Refuse what instances that are too large for policies cannot have."""
     first = group.instances[0]
-    domain = DOMAINS[first.problem]
+    problem = first.problem
+    domain = DOMAINS[problem]
     if request.strategy is not None or request.settings:
-        advice = "leave out the search and its settings: local search does the work"
+        name = shorten(first.name)
         size = describe_size(first, domain)
-        raise InputError(f"{shorten(first.name)}: {size}; {advice}")
+        advice = "leave out the search and its settings: local search does the work"
+        raise InputError(f"{name}: {size}; {advice}")
     after = resolve_without_policy(group, request)
-    after.check(first.problem, request.budget)
-    if after.then:
-        improvers.check_size(after.then, first)
+    after.check(problem, request.budget)
+    solver = after.then
+    if solver:
+        improvers.check_size(solver, first)
 
 
 def runs_in_order(
@@ -396,9 +400,11 @@ def resolve_after_search(group: Group, task: Task | HostTask, request: SolveRequ
     """Return what follows the search of a group within the budget of the request."""
     if isinstance(task, HostTask):
         return resolve_without_policy(group, request)
-    after = request.after.with_shares(task.domain, group.instances, task.device.type == "cuda")
-    after = after.resolve_solver(task.problem.name, request.budget, task.count)
-    if request.budget is DEFAULT_BUDGET:
+    budget = request.budget
+    is_on_gpu = task.device.type == "cuda"
+    after = request.after.with_shares(task.domain, group.instances, is_on_gpu)
+    after = after.resolve_solver(task.problem.name, budget, task.count)
+    if budget is DEFAULT_BUDGET:
         seconds = TUNING.default_solver_share * TUNING.default_seconds
         after = replace(after, max_solver_seconds=seconds)
     return after
@@ -422,7 +428,8 @@ class TimeShares:
         if self.seconds is None:
             return math.inf
         compiling = COMPILATION_TIME.seconds - self.compilation_seconds
-        return self.start_time + compiling + self.seconds - time.monotonic()
+        end = self.start_time + compiling + self.seconds
+        return end - time.monotonic()
 
     @property
     def are_used_up(self) -> bool:
@@ -487,14 +494,17 @@ def limit_run(run: GroupRun, group: Group, request: SolveRequest, shares: TimeSh
     has_own_budget = run.budget is not request.budget  # of one attempt, which is short
     if request.total_seconds is None or has_own_budget:
         return run
-    after = resolve_after_search(group, run.task, replace(request, budget=budget))
+    request = replace(request, budget=budget)
+    after = resolve_after_search(group, run.task, request)
     return replace(run, budget=budget, after=after)
 
 
 def constructed_result(group: Group, request: SolveRequest) -> GroupResult | None:
     """Return a result without a search, or None if the problem has no construction."""
-    solutions = first_solutions(group.instances, warm_starts_of(group, request), 0.0)
-    if len(solutions) < len(group.instances):
+    instances = group.instances
+    warm_start = warm_starts_of(group, request)
+    solutions = first_solutions(instances, warm_start, 0.0)
+    if len(solutions) < len(instances):
         return None
     return GroupResult(group, None, solutions, interrupted=False)
 
@@ -544,14 +554,16 @@ def interrupted_result(
         end = latest_end(is_interrupted=True)
         solutions = first_solutions(group.instances, warm_start, seconds, end)
     else:
-        run.task.account.warm = run.task.account.warm or warm_start
+        account = run.task.account
+        account.warm = account.warm or warm_start
         solutions = collect_solutions(run.task, seconds, (), interrupted=True)
     return GroupResult(group, run, solutions, interrupted=True)
 
 
 def warm_up_gpu(strategy: Strategy[Any], task: Task, budget: Budget) -> None:
     """Let a GPU compile its kernels, if there are seconds that would count in the meantime."""
-    if budget.seconds and task.device.type == "cuda":
+    is_on_gpu = task.device.type == "cuda"
+    if budget.seconds and is_on_gpu:
         run_warm_up(strategy, task, budget)
 
 
@@ -611,17 +623,18 @@ def check_total_seconds(seconds: int | float) -> None:
 
 def find_device(name: str) -> torch.device:
     """Return the device a user means; `auto` is a GPU if there is one."""
-    if name not in DEVICE_NAMES:
-        raise InputError(
-            f"device '{shorten(name)}' is not known{suggest_known(name, DEVICE_NAMES)}"
-        )
+    known = ("auto", "cpu", "cuda")
+    if name not in known:
+        hint = suggest_known(name, known)
+        raise InputError(f"device '{shorten(name)}' is not known{hint}")
     if name == "cpu":
         return torch.device("cpu")
     has_gpu = torch.cuda.is_available()
     if name == "cuda" and not has_gpu:
         missing = "device 'cuda' was asked for, but torch sees no NVIDIA GPU"
         raise MissingExtra(f"{missing}; use --device cpu (or auto)")
-    return torch.device("cuda" if has_gpu else "cpu")
+    kind = "cuda" if has_gpu else "cpu"
+    return torch.device(kind)
 
 
 def resolve_strategy(

@@ -20,11 +20,12 @@ class Record:
         """Return a copy with `change` applied to every tensor, also to those of nested records."""
         changed: dict[str, Any] = {}
         for field in fields(self):
-            value = getattr(self, field.name)
+            name = field.name
+            value = getattr(self, name)
             if isinstance(value, Tensor):
-                changed[field.name] = change(value)
+                changed[name] = change(value)
             elif isinstance(value, Record):
-                changed[field.name] = value.map(change)
+                changed[name] = value.map(change)
         return replace(self, **changed)
 
     def to(self, device: torch.device | str) -> Self:

@@ -17,10 +17,10 @@ from typing import Any, Generic, TypeVar
 
 from rhumbline.errors import InputError, note_once, shorten
 
-T = TypeVar("T")
+EntryT = TypeVar("EntryT")
 
 
-class Registry(Mapping[str, T], Generic[T]):
+class Registry(Mapping[str, EntryT], Generic[EntryT]):
     """Names and the objects behind them, each loaded when it is first asked for.
 
     Our own names come first and cannot be replaced. An entry point that fails to import raises
@@ -30,7 +30,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def __init__(self, kind: str, table: Mapping[str, str]):
         self.kind = kind  # in the plural: "strategies"; the group is "rhumbline.strategies"
         self.table = dict(table)
-        self.loaded: dict[str, T] = {}
+        self.loaded: dict[str, EntryT] = {}
 
     @property
     def group(self) -> str:
@@ -42,15 +42,16 @@ class Registry(Mapping[str, T], Generic[T]):
         """Entry points of installed packages, by name; a name that is taken gives a note."""
         found = dict[str, EntryPoint]()
         for point in entry_points(group=self.group):
-            taken = point.name in self.table or point.name in found
+            name = point.name
+            taken = name in self.table or name in found
             if taken:
-                note = f"entry point '{point.name}' of {self.group} is ignored: the name is taken"
+                note = f"entry point '{name}' of {self.group} is ignored: the name is taken"
                 note_once(f"{note} ({point.value})")
             else:
-                found[point.name] = point
+                found[name] = point
         return found
 
-    def __getitem__(self, name: str) -> T:
+    def __getitem__(self, name: str) -> EntryT:
         if name not in self.loaded:
             self.loaded[name] = self.load(name)
         return self.loaded[name]
@@ -65,7 +66,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def __contains__(self, name: object) -> bool:
         return name in self.table or name in self.outside
 
-    def load(self, name: str) -> T:
+    def load(self, name: str) -> EntryT:
         """Import what stands behind a name; raises `KeyError` for an unknown one."""
         if name in self.table:
             return load_reference(self.table[name])
@@ -81,7 +82,7 @@ class Registry(Mapping[str, T], Generic[T]):
                 f"which cannot be loaded ({cause}); repair or uninstall that package"
             ) from error
 
-    def find(self, name: str, what: str) -> T:
+    def find(self, name: str, what: str) -> EntryT:
         """The object behind a name that a user typed; an unknown one is refused with suggestions.
 
         `what` is the singular for the message, such as "strategy".
@@ -90,7 +91,7 @@ class Registry(Mapping[str, T], Generic[T]):
             raise InputError(f"{what} '{shorten(name)}' is not known{suggest_known(name, self)}")
         return self[name]
 
-    def working(self) -> Iterator[tuple[str, T]]:
+    def working(self) -> Iterator[tuple[str, EntryT]]:
         """All names that can be loaded; a broken entry point is reported on stderr and left out."""
         for name in self:
             try:
@@ -101,8 +102,9 @@ class Registry(Mapping[str, T], Generic[T]):
 
 def load_reference(reference: str) -> Any:
     """Import what a "module:attribute" stands for."""
-    module, _, attribute = reference.partition(":")
-    return getattr(import_module(module), attribute)
+    module_name, _, attribute = reference.partition(":")
+    module = import_module(module_name)
+    return getattr(module, attribute)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

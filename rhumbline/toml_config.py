@@ -21,7 +21,7 @@ from rhumbline.errors import (
 from rhumbline.formats.safe_io import read_any_bytes, suggest_file
 from rhumbline.registry import did_you_mean
 
-T = TypeVar("T")
+RecordT = TypeVar("RecordT")
 
 
 @dataclass(frozen=True)
@@ -77,19 +77,20 @@ def parse_toml(text: str) -> dict[str, Any]:
 _FORMER_NAMES: dict[type[Any], Mapping[str, str]] = {}
 
 
-def former_names(**present: str) -> Callable[[type[T]], type[T]]:
+def former_names(**present: str) -> Callable[[type[RecordT]], type[RecordT]]:
     """Let a dataclass accept fields under names that they had before, as in `former="present"`.
 
     The old names work in Python and in tables, and a note on stderr says the new one.
     """
 
-    def decorate(kind: type[T]) -> type[T]:
+    def decorate(kind: type[RecordT]) -> type[RecordT]:
         _FORMER_NAMES[kind] = present
         original = kind.__init__
 
         @wraps(original)
-        def accept_both(self: T, *values: Any, **named: Any) -> None:
-            original(self, *values, **present_names(kind, named))
+        def accept_both(self: RecordT, *values: Any, **named: Any) -> None:
+            present_fields = present_names(kind, named)
+            original(self, *values, **present_fields)
 
         kind.__init__ = accept_both
         return kind
@@ -108,14 +109,13 @@ def present_names(kind: type[Any], table: Mapping[str, Any]) -> dict[str, Any]:
         if new != name:
             note_once(f"the setting '{name}' is now called '{new}'")
         if new in renamed:
-            raise InputError(
-                f"'{new}' is given twice: {shorten(renamed[new])} and {shorten(value)}"
-            )
+            before = shorten(renamed[new])
+            raise InputError(f"'{new}' is given twice: {before} and {shorten(value)}")
         renamed[new] = value
     return renamed
 
 
-def build_dataclass(kind: type[T], tables: Mapping[str, Any], where: str) -> T:
+def build_dataclass(kind: type[RecordT], tables: Mapping[str, Any], where: str) -> RecordT:
     """Build a dataclass from a table, with each value checked against the type of its field."""
     tables = present_names(kind, tables)
     hints = get_type_hints(kind)

@@ -100,7 +100,7 @@ def test_decoding_noise_depends_on_counters_alone() -> None:
     key, attempt = torch.tensor([5, 0xFFFFFFFF, 9]), torch.tensor([3, 4])
     whole = noise.decoding_uniforms(11, key, attempt, starts=4, steps=6)
     assert torch.equal(noise.decoding_uniforms(11, key[1:2], attempt[1:], 4, 6), whole[1:2, 1:])
-    one = [torch.tensor([c]) for c in (2 * 6 + 5, 4, 9, noise.DECODING_STREAM)]  # start 2, step 5
+    one = [torch.tensor([c]) for c in (2 * 6 + 5, 4, 9, noise.Stream.DECODING)]  # start 2, step 5
     assert noise.to_unit_interval(noise.philox(11, *one)[0]).item() == whole[2, 1, 2, 5].item()
 
 

@@ -135,11 +135,14 @@ class Baseline:
 def nearest_tour(task: SolverTask) -> SolverActions:
     """Return the best nearest-neighbour tour of some starts, each improved by 2-opt."""
     distances = task.instance.distances
-    starts = min(task.setting("starts", 1), len(distances))
+    cities = len(distances)
+    wanted = task.setting("starts", 1)
+    starts = min(wanted, cities)
     tours: list[np.ndarray] = []
     for start in range(starts):
         order = nearest_order(distances, start)
-        tours.append(two_opt(order, distances))
+        tour = two_opt(order, distances)
+        tours.append(tour)
     best = min(tours, key=lambda tour: tour_length(tour, distances))
     return best.tolist()
 
@@ -152,9 +155,12 @@ def nearest_routes(task: SolverTask) -> SolverActions:
     while unserved:
         route = nearest_route(instance, unserved)
         unserved -= set(route)
-        order = two_opt(np.asarray(route), instance.distances)
-        depot = np.flatnonzero(order == 0)[0]
-        _, *customers = np.roll(order, -int(depot)).tolist()
+        nodes = np.asarray(route)
+        order = two_opt(nodes, instance.distances)
+        is_depot = order == 0
+        depot = np.flatnonzero(is_depot)[0]
+        from_depot = np.roll(order, -int(depot))
+        _, *customers = from_depot.tolist()
         actions += [*customers, 0]
     return actions
 
@@ -259,12 +265,14 @@ def hgs(task: SolverTask) -> SolverActions:
 
 def pyvrp_tour(task: SolverTask) -> SolverActions:
     """Solve a TSP with PyVRP, as one vehicle without a load whose depot is city 0."""
-    return join_tour(pyvrp_routes(task, tour=True))
+    routes = pyvrp_routes(task, tour=True)
+    return join_tour(routes)
 
 
 def pyvrp_cvrp(task: SolverTask) -> SolverActions:
     """Solve a CVRP with PyVRP."""
-    return join_routes(pyvrp_routes(task, tour=False))
+    routes = pyvrp_routes(task, tour=False)
+    return join_routes(routes)
 
 
 def pyvrp_routes(task: SolverTask, *, tour: bool) -> list[list[int]]:
@@ -284,7 +292,8 @@ def pyvrp_routes(task: SolverTask, *, tour: bool) -> list[list[int]]:
 
 def ortools_tour(task: SolverTask) -> SolverActions:
     """Solve a TSP with OR-Tools routing and one vehicle."""
-    return join_tour(ortools_routes(task, None))
+    routes = ortools_routes(task, None)
+    return join_tour(routes)
 
 
 def ortools_cvrp(task: SolverTask) -> SolverActions:

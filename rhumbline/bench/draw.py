@@ -120,7 +120,8 @@ def make_cvrp(row: Float[np.ndarray, "N 3"], name: str) -> CVRPInstance:
 
 def make_jssp(row: np.ndarray, name: str) -> JSSPInstance:
     """Make a JSSP instance from its durations and machines [2, J, M]."""
-    return jssp_from_arrays(row[0], row[1], name)
+    durations, machines = row
+    return jssp_from_arrays(durations, machines, name)
 
 
 # --- validation sets
@@ -136,8 +137,10 @@ class DrawnInstances:
 
 def draw_uniform_tsp(size: str, count: int) -> DrawnInstances:
     """Return instances with a number of uniform cities."""
-    shape = (count, int(size), 2)
-    xy = np.random.RandomState(VALIDATION.seed).uniform(size=shape)
+    cities = int(size)
+    shape = (count, cities, 2)
+    rng = np.random.RandomState(VALIDATION.seed)
+    xy = rng.uniform(size=shape)
     return tsp_instances(xy)
 
 
@@ -155,7 +158,9 @@ def tsp_instances(xy: Float[np.ndarray, "count N 2"]) -> DrawnInstances:
     """Return TSP instances of these coordinates."""
     instances = list[Any]()
     for number, nodes in enumerate(xy):
-        instances.append(make_tsp(nodes, f"{number}"))
+        name = f"{number}"
+        instance = make_tsp(nodes, name)
+        instances.append(instance)
     return DrawnInstances(instances, [xy])
 
 
@@ -199,11 +204,13 @@ def draw_varied_cvrp(size: str, count: int) -> DrawnInstances:
 def draw_clusters(customers: int, rng: np.random.RandomState) -> Float[np.ndarray, "N 2"]:
     """Return a depot and customers, each near one of a few centres."""
     nodes = customers + 1
-    centres = rng.uniform(size=(VALIDATION.clusters, 2))
-    owner = rng.randint(VALIDATION.clusters, size=nodes)
+    clusters = VALIDATION.clusters
+    centres = rng.uniform(size=(clusters, 2))
+    owner = rng.randint(clusters, size=nodes)
     offset = rng.normal(size=(nodes, 2))
     offset *= VALIDATION.cluster_deviation
-    xy = centres[owner] + offset
+    own_centre = centres[owner]
+    xy = own_centre + offset
     return np.clip(xy, 0, 1)
 
 

@@ -131,12 +131,14 @@ def can_solve(method: Method, problem: str) -> bool:
 
 def make_runner(method: Method, problem: str, options: BenchOptions) -> MethodRunner:
     """Make a method ready: load weights, check settings and find libraries."""
-    if method.solver == "policy":
+    solver = method.solver
+    if solver == "policy":
         return make_search_runner(method, problem, options)
-    baseline = BASELINES[method.solver]
-    baseline.check(method.name, method.settings, method.seconds, method.attempts)
+    baseline = BASELINES[solver]
+    settings = method.settings
+    baseline.check(method.name, settings, method.seconds, method.attempts)
     baseline.require()
-    title = baseline.versioned_title + settings_text(method.settings)
+    title = baseline.versioned_title + settings_text(settings)
     processor = provenance.processor_name()
     return BaselineRunner(method, title, f"{processor}, 1 thread")
 
@@ -165,7 +167,8 @@ class BaselineRunner:
         """Solve each instance by itself. The clock starts when the library is loaded."""
         baseline = BASELINES[self.method.solver]
         for position, instance in enumerate(instances):
-            report(position / len(instances), "")
+            share = position / len(instances)
+            report(share, "")
             warm_up_baseline(self.method.solver, instance.problem)
             cost = None
             missing = ""
@@ -176,7 +179,8 @@ class BaselineRunner:
             except Infeasible as error:
                 missing = str(error)
             seconds = time.monotonic() - began
-            yield [(position, Outcome(cost, None, seconds, 1, missing=missing))]
+            outcome = Outcome(cost, None, seconds, 1, missing=missing)
+            yield [(position, outcome)]
 
 
 @cache
@@ -231,7 +235,8 @@ def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "
 
 def search_title(method: Method) -> str:
     """Return the strategy of a method, its settings, and what is done besides the search."""
-    parts = [method.strategy + settings_text(method.settings)]
+    settings = settings_text(method.settings)
+    parts = [method.strategy + settings]
     if method.augment > 1:
         parts.append(f"{method.augment} copies")
     if method.polish:
@@ -401,9 +406,11 @@ def search_outcome(
     solution: Solution, seconds: float, together: int, trace: InstanceTrace
 ) -> Outcome:
     """Return the outcome of a search. A plan that exceeds a limit has no cost to compare."""
-    if solution.unmet:
-        return Outcome(None, solution.attempts, seconds, together, missing=solution.unmet)
-    return Outcome(solution.cost, solution.attempts, seconds, together, trace)
+    attempts = solution.attempts
+    unmet = solution.unmet
+    if unmet:
+        return Outcome(None, attempts, seconds, together, missing=unmet)
+    return Outcome(solution.cost, attempts, seconds, together, trace)
 
 
 def instance_traces(steps: Sequence[Progress]) -> list[InstanceTrace]:
@@ -425,6 +432,7 @@ def thin_steps(count: int) -> list[int]:
     The first and the last step are among them.
     """
     numbers = np.geomspace(1, count, TUNING.trace_steps)
-    rounded = np.rint(numbers).astype(int)
-    distinct = np.unique(rounded - 1)
+    whole = np.rint(numbers)
+    steps = whole.astype(int) - 1
+    distinct = np.unique(steps)
     return distinct.tolist()

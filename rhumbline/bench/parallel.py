@@ -83,9 +83,10 @@ class ParallelRun:
             what = f"method '{order.method}' on set '{order.instance_set}'"
             raise RhumbError(f"{what}: {result.reason}")
         (latest,) = result.solutions.values()
+        count = len(latest)
         append_results(self.out, latest)
-        self.finished += len(latest)
-        self.measured += len(latest)
+        self.finished += count
+        self.measured += count
         return self.progress(latest)
 
     def progress(self, latest: Sequence[Result]) -> RunProgress:
@@ -119,6 +120,7 @@ def measure_chunk(chunk: Chunk, work: SuiteWork) -> ChunkResult:
 def prepared_pairs(work: SuiteWork) -> dict[tuple[str, str], MethodOnSet]:
     """Return the methods and sets of a suite by their names, prepared once in a process."""
     if not PREPARED:
-        for pair in prepare_pairs(work.suite, work.options):
+        pairs = prepare_pairs(work.suite, work.options)
+        for pair in pairs:
             PREPARED[pair.method.name, pair.instance_set.spec.name] = pair
     return PREPARED

@@ -83,9 +83,11 @@ class ReferenceSolver:
 
 def range_text(sizes: Sequence[int]) -> str:
     """Return the smallest and the largest of sorted sizes, or the only one."""
+    smallest = sizes[0]
+    largest = sizes[-1]
     if len(sizes) == 1:
-        return f"{sizes[0]}"
-    return f"{sizes[0]} to {sizes[-1]}"
+        return f"{smallest}"
+    return f"{smallest} to {largest}"
 
 
 def node_size_text(set_name: str, sizes: Sequence[int]) -> str:

@@ -41,10 +41,12 @@ def current_commit() -> str:
 def source_digest(folder: Path) -> str:
     """Return a digest of the names and texts of all Python files in a folder."""
     digest = sha256()
-    for path in sorted(folder.rglob("*.py")):
+    files = sorted(folder.rglob("*.py"))
+    for path in files:
         name = f"{path.relative_to(folder)}\0"
         digest.update(name.encode())
-        digest.update(path.read_bytes())
+        content = path.read_bytes()
+        digest.update(content)
     return digest.hexdigest()[:8]
 
 
@@ -92,7 +94,8 @@ def hardware_name(device: torch.device, threads: int) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     unit = "thread" if threads == 1 else "threads"
-    return f"{processor_name()}, {threads} {unit}"
+    processor = processor_name()
+    return f"{processor}, {threads} {unit}"
 
 
 LabelKey = tuple[str, ...]  # a name, then a value of each field
@@ -110,8 +113,10 @@ def describe_differences(keys: Iterable[LabelKey], fields: Sequence[str]) -> dic
     The text of a key that is the only one of its name is empty.
     """
     by_name: dict[str, list[LabelKey]] = {}
-    for key in dict.fromkeys(keys):
-        by_name.setdefault(key[0], []).append(key)
+    distinct_keys = dict.fromkeys(keys)
+    for key in distinct_keys:
+        same_name = by_name.setdefault(key[0], [])
+        same_name.append(key)
     texts: dict[LabelKey, str] = {}
     for group in by_name.values():
         for key in group:
@@ -133,7 +138,8 @@ def difference_text(key: LabelKey, group: Sequence[LabelKey], fields: Sequence[s
         if field == "versions":
             texts.append(items_not_shared(key[place], values))
         else:
-            texts.append(prefixes.get(field, "") + key[place])
+            prefix = prefixes.get(field, "")
+            texts.append(prefix + key[place])
     return "; ".join(texts)
 
 
@@ -143,7 +149,8 @@ def items_not_shared(value: str, values: Iterable[str]) -> str:
     shared = set(items)
     for other in values:
         shared &= set(other.split(", "))
-    return ", ".join(item for item in items if item not in shared)
+    different = [item for item in items if item not in shared]
+    return ", ".join(different)
 
 
 def method_name(result: Result) -> str:

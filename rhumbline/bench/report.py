@@ -191,9 +191,12 @@ def mean_cost_text(cost: float | None) -> str:
     """
     if cost is None:
         return STYLE.nothing
-    if cost == int(cost):
+    is_whole = cost == int(cost)
+    if is_whole:
         return f"{cost:,.0f}"
-    return f"{cost:,.4f}" if cost < 1000 else f"{cost:,.1f}"
+    if cost < 1000:
+        return f"{cost:,.4f}"
+    return f"{cost:,.1f}"
 
 
 def percent_text(fraction: float | None) -> str:
@@ -217,9 +220,11 @@ def duration_text(seconds: float) -> str:
         return f"{1000 * seconds:.3g} ms"
     if seconds < 100:
         return f"{seconds:.1f} s"
+    minutes = seconds / 60
     if seconds < 6000:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:.1f} h"
+        return f"{minutes:.1f} min"
+    hours = seconds / 3600
+    return f"{hours:.1f} h"
 
 
 @dataclass(frozen=True)
@@ -279,7 +284,9 @@ def is_shown(column: Column, rows: Sequence[TableRow], *, hardware: bool) -> boo
 
 def column_title(column: Column, rows: Sequence[TableRow]) -> str:
     """Return the title of a column. It does not promise an interval if no row has one."""
-    if column.title == STYLE.gap_title and all(row.high is None for row in rows):
+    has_interval = any(row.high is not None for row in rows)
+    is_gap = column.title == STYLE.gap_title
+    if is_gap and not has_interval:
         return "gap"
     return column.title
 
@@ -288,8 +295,10 @@ def row_differences(rows: Sequence[TableRow], fields: Sequence[str]) -> list[str
     """Return how each row differs, in these fields, from others of its set, method and hardware."""
     keys = []
     for row in rows:
-        name = "\0".join((row.suite, row.set, row.method, row.hardware))
-        keys.append(label_key(row, name, fields))
+        parts = (row.suite, row.set, row.method, row.hardware)
+        name = "\0".join(parts)
+        key = label_key(row, name, fields)
+        keys.append(key)
     texts = describe_differences(keys, fields)
     return [texts[key] for key in keys]
 
@@ -300,7 +309,8 @@ def describe_set(results: Sequence[Result]) -> str:
     text = f"{first.problem}, {size_text(results)}"
     if first.power is not None:
         text += f", mutated with power {first.power:g}"
-    for referee in dict.fromkeys(result.referee for result in results):
+    referees = dict.fromkeys(result.referee for result in results)
+    for referee in referees:
         if referee:
             text += f"; references: {referee}"
     return text
@@ -309,7 +319,8 @@ def describe_set(results: Sequence[Result]) -> str:
 def size_text(results: Sequence[Result]) -> str:
     """Return how large the instances of a set are, in the words of their problem."""
     first = results[0]
-    sizes = sorted({result.size for result in results})
+    distinct_sizes = {result.size for result in results}
+    sizes = sorted(distinct_sizes)
     record = find_bench_problem(first.problem)
     return record.size_text(first.set, sizes)
 
@@ -357,9 +368,11 @@ def methods_text(group: Sequence[Result], results: Sequence[Result]) -> str:
     """Return the methods of a group, and its hardware if not all results have the same."""
     methods = dict.fromkeys(result.method for result in group)
     text = "; ".join(methods)
-    if len(distinct_hardware(results)) > 1:
+    all_hardware = distinct_hardware(results)
+    if len(all_hardware) > 1:
         hardware = distinct_hardware(group)
-        text += f", on {'; '.join(hardware)}"
+        machines = "; ".join(hardware)
+        text += f", on {machines}"
     return text
 
 
@@ -558,8 +571,9 @@ def latex_report(results: Sequence[Result]) -> str:
 
 def latex_line(cells: Sequence[str]) -> str:
     """Return a line of a LaTeX tabular."""
-    escaped = " & ".join(map(escape_latex, cells))
-    return f"{escaped} \\\\"
+    escaped = map(escape_latex, cells)
+    row = " & ".join(escaped)
+    return f"{row} \\\\"
 
 
 def escape_latex(text: str) -> str:

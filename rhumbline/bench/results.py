@@ -22,7 +22,7 @@ Warn = Callable[[str], None]
 ResultKey = tuple[str, str, str, int]  # method, set, instance, seed
 SetKey = tuple[str, str]  # suite, set
 InstanceKey = tuple[str, str]  # set, instance
-K = TypeVar("K")
+KeyT = TypeVar("KeyT")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ class Result:
         """The optimality gap: the distance to the reference as a fraction of it."""
         if not self.reference or self.cost is None:
             return None
-        return self.cost / self.reference - 1.0
+        ratio = self.cost / self.reference
+        return ratio - 1.0
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,8 @@ FIELDS = ResultFields()
 
 def group_key(result: Result) -> tuple[str, ...]:
     """Return what all results of one row of a table have in common."""
-    return tuple(field_text(result, name) for name in FIELDS.group)
+    texts = [field_text(result, name) for name in FIELDS.group]
+    return tuple(texts)
 
 
 def field_text(item: Any, name: str) -> str:
@@ -157,7 +159,8 @@ def field_text(item: Any, name: str) -> str:
     value = getattr(item, name)
     if isinstance(value, str):
         return value
-    texts = [f"{library} {version}" for library, version in sorted(value.items())]
+    versions = sorted(value.items())
+    texts = [f"{library} {version}" for library, version in versions]
     return ", ".join(texts)
 
 
@@ -171,11 +174,14 @@ def costs_of(results: Sequence[Result]) -> list[float]:
     return [result.cost for result in results if result.cost is not None]
 
 
-def group_results(results: Sequence[Result], key: Callable[[Result], K]) -> dict[K, list[Result]]:
+def group_results(
+    results: Sequence[Result], key: Callable[[Result], KeyT]
+) -> dict[KeyT, list[Result]]:
     """Return the results by a key, in order of first appearance."""
-    groups: dict[K, list[Result]] = {}
+    groups: dict[KeyT, list[Result]] = {}
     for result in results:
-        groups.setdefault(key(result), []).append(result)
+        group = groups.setdefault(key(result), [])
+        group.append(result)
     return groups
 
 
@@ -197,7 +203,8 @@ def keep_common_instances(groups: Mapping[str, Sequence[Result]]) -> dict[str, l
         return {}
     restricted: dict[str, list[Result]] = {}
     for name, results in groups.items():
-        restricted[name] = [result for result in results if result.instance_key in common]
+        kept = [result for result in results if result.instance_key in common]
+        restricted[name] = kept
     return restricted
 
 
@@ -521,7 +528,8 @@ def try_lock(descriptor: int) -> bool:
 
 def append_results(path: Path, results: Iterable[Result]) -> None:
     """Append lines to a file and return when they are on the disk."""
-    text = "".join(json.dumps(asdict(result)) + "\n" for result in results)
+    lines = [json.dumps(asdict(result)) for result in results]
+    text = "".join(f"{line}\n" for line in lines)
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(text)

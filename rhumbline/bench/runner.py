@@ -88,7 +88,8 @@ class BenchJob:
     @property
     def kind(self) -> tuple[str, str]:
         """The names of the method and of the set."""
-        return self.pair.method.name, self.pair.instance_set.spec.name
+        set_name = self.pair.instance_set.spec.name
+        return self.pair.method.name, set_name
 
 
 def measure_suite(
@@ -245,8 +246,9 @@ def pending_jobs(
 
 def measure_job(job: BenchJob, origin: Origin, report: ReportShare) -> Iterator[list[Result]]:
     """Run a job and yield its results in groups, as they come."""
-    instances = [job.pair.instance_set.instances[index] for index in job.indices]
-    for outcomes in job.pair.runner.solve(instances, job.seed, report):
+    pair = job.pair
+    instances = [pair.instance_set.instances[index] for index in job.indices]
+    for outcomes in pair.runner.solve(instances, job.seed, report):
         yield [
             make_result(job, origin, job.indices[position], outcome)
             for position, outcome in outcomes
@@ -315,8 +317,10 @@ class TimeEstimate:
         """Count a finished job."""
         kind = job.kind
         instances = len(job.indices)
-        before = self.spent.get(kind, TimeSpent())
-        self.spent[kind] = before + TimeSpent(seconds, instances)
+        nothing = TimeSpent()
+        before = self.spent.get(kind, nothing)
+        spent = TimeSpent(seconds, instances)
+        self.spent[kind] = before + spent
 
     def seconds_left(self, jobs: Sequence[BenchJob]) -> float | None:
         """Return an estimate for all these jobs, or None if one of them has none."""
@@ -369,13 +373,15 @@ class JobProgress:
         now = time.monotonic()
         if not share:
             self.began = now
-        if self.listener is None or now < self.due:
+        is_early = now < self.due
+        if self.listener is None or is_early:
             return
         self.due = now + self.seconds_between_reports
         method_name, set_name = self.job.kind
         current = CurrentWork(set_name, method_name, spent)
         seconds_left = self.seconds_left(share, now)
-        self.listener(RunProgress(self.done, self.total, seconds_left, (), current))
+        progress = RunProgress(self.done, self.total, seconds_left, (), current)
+        self.listener(progress)
 
     def seconds_left(self, share: float, now: float) -> float | None:
         """Estimate the seconds that the job and all later ones take, or return None."""

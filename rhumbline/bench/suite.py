@@ -19,7 +19,7 @@ from rhumbline.registry import suggest_known
 from rhumbline.search.driver import Budget
 from rhumbline.toml_config import build_dataclass, read_toml
 
-T = TypeVar("T")
+TableT = TypeVar("TableT")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ class Method:
     family: str = ""
 
     def __post_init__(self) -> None:
-        if self.solver == "policy" or self.seconds is not None or self.attempts is not None:
+        has_budget = self.seconds is not None or self.attempts is not None
+        if self.solver == "policy" or has_budget:
             self.budget(1)
         if self.together < 0 or self.augment < 1:
             raise self.error("expected together of at least 0 and augment of at least 1")
@@ -146,7 +147,8 @@ class Method:
 
     def applies_to(self, set_name: str) -> bool:
         """Return whether the method is meant for a set."""
-        return matches_any(set_name, self.sets.split())
+        patterns = self.sets.split()
+        return matches_any(set_name, patterns)
 
     @property
     def budget_text(self) -> str:
@@ -225,13 +227,16 @@ def parse_suite(tables: Mapping[str, Any], path: Path) -> Suite:
     return suite
 
 
-def parse_tables(kind: type[T], tables: Mapping[str, Any], key: str, path: Path) -> tuple[T, ...]:
+def parse_tables(
+    kind: type[TableT], tables: Mapping[str, Any], key: str, path: Path
+) -> tuple[TableT, ...]:
     """Build a record from each table of a key, such as `[[set]]`."""
     entries = tables_of_kind(tables, key, path)
-    return tuple(
+    records = [
         build_dataclass(kind, entry, f"{path}: [[{key}]] {number}")
         for number, entry in enumerate(entries, 1)
-    )
+    ]
+    return tuple(records)
 
 
 def refuse_bad_name(kind: str, name: str) -> None:
@@ -297,7 +302,8 @@ def is_list_of_tables(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:
 def parse_seeds(seeds: Any, path: Path) -> tuple[int, ...]:
     """Return the seeds if they are different whole numbers."""
     is_valid = isinstance(seeds, list) and all(map(is_seed, seeds))
-    if not is_valid or not seeds or len(set(seeds)) < len(seeds):
+    has_repeats = is_valid and len(set(seeds)) < len(seeds)
+    if not is_valid or not seeds or has_repeats:
         raise InputError(
             f"{path}: seeds is {shorten_repr(seeds)}; "
             "expected a list of different whole numbers such as [0, 1, 2]"

@@ -82,8 +82,10 @@ def find_checkpoint(policy: str | None, problem: str) -> Path:
     name = policy or DOMAINS[problem].weights
     if name in known:
         return known[name]
-    if policy and path_exists(Path(policy)):
-        return Path(policy)
+    if policy:
+        path = Path(policy)
+        if path_exists(path):
+            return path
     if policy is None:
         missing = f"no weights for {problem} come with this version"
         raise CheckpointError(f"{missing}; train some and give them by --policy")

@@ -13,9 +13,6 @@ import torch
 from rhumbline.errors import CheckpointError, shorten, shorten_repr
 from rhumbline.toml_config import build_dataclass
 
-# A number of nodes, or jobs x machines; the largest has nine digits.
-SIZE_FORM = re.compile(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8}){0,3}")
-
 
 @dataclass(frozen=True)
 class TrainingFacts:
@@ -32,14 +29,16 @@ class TrainingFacts:
     def trained_at(self) -> str:
         """Return the size of the training instances in words, as in "100" or "50 to 200"."""
         sizes = self._sizes
+        smallest = sizes[0]
         if len(sizes) == 1:
-            return f"{sizes[0]}"
-        return f"{sizes[0]} to {sizes[-1]}"
+            return f"{smallest}"
+        return f"{smallest} to {sizes[-1]}"
 
     @property
     def largest(self) -> int:
         """Return the number of nodes or operations of the largest training instance."""
-        return _node_count(self._sizes[-1])
+        largest_size = self._sizes[-1]
+        return _node_count(largest_size)
 
     @property
     def _sizes(self) -> list[int | str]:
@@ -58,14 +57,16 @@ def is_size(size: object) -> bool:
     if isinstance(size, bool) or not isinstance(size, int | str):
         return False
     text = str(size)[:100]
-    match = SIZE_FORM.fullmatch(text)
+    # A number of nodes, or jobs x machines; the largest has nine digits.
+    match = re.fullmatch(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8}){0,3}", text)
     return match is not None
 
 
 def _node_count(size: int | str) -> int:
     """Return the number of nodes, or of operations of a size such as 15x10."""
-    numbers = str(size).split("x")
-    return math.prod(int(number) for number in numbers)
+    words = str(size).split("x")
+    numbers = [int(word) for word in words]
+    return math.prod(numbers)
 
 
 def recorded_versions() -> dict[str, str]:

@@ -15,8 +15,6 @@ from rhumbline.domain import PolicyFamily
 from rhumbline.errors import CheckpointError, shorten_repr
 from rhumbline.toml_config import build_dataclass
 
-MAX_GROWTH = 4.0  # (nodes / 100) to a higher power leaves the range of a float32 soon
-
 
 @runtime_checkable
 class HasGrowth(Protocol):
@@ -56,8 +54,9 @@ def parse_architecture(family: PolicyFamily, table: Any) -> Any:
 
 def check_growth(growth: float) -> None:
     """Refuse a power of the number of nodes that no trained policy has."""
-    if not abs(growth) <= MAX_GROWTH:
-        limits = f"from -{MAX_GROWTH:g} to {MAX_GROWTH:g}"
+    max_growth = 4.0  # (nodes / 100) to a higher power leaves the range of a float32 soon
+    if not abs(growth) <= max_growth:
+        limits = f"from -{max_growth:g} to {max_growth:g}"
         raise CheckpointError(f"architecture: growth is {growth}, expected a power {limits}")
 
 

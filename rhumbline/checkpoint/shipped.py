@@ -18,8 +18,7 @@ from rhumbline.weights import FOLDER as SHIPPED_FOLDER
 
 RESEARCH_WEIGHTS = ("cvrp100-single", "tsp100-poppy", "tsp100-single")
 # In a clone they are found without being installed.
-CLONE = Path(__file__).parents[2]
-RESEARCH_FOLDER = CLONE / "packages" / "research-weights" / "rhumbline_research_weights"
+RESEARCH_FOLDER = Path(__file__).parents[2] / "packages/research-weights/rhumbline_research_weights"
 
 WEIGHT_FOLDERS: Registry[Path] = Registry("weights", {})
 
@@ -30,7 +29,8 @@ def shipped_checkpoints() -> dict[str, Path]:
     for folder in weight_folders():
         for path in folder.glob("*.safetensors"):
             found.setdefault(path.stem, path)
-    return dict(sorted(found.items()))
+    by_name = sorted(found.items())
+    return dict(by_name)
 
 
 def weight_folders() -> Iterator[Path]:

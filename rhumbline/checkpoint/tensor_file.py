@@ -57,7 +57,8 @@ class StagedFiles:
         """Write tensors and a header to a temporary file beside `path`."""
         temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
         self.staged.append((temporary, path))
-        metadata = {METADATA_KEY: json.dumps(header)}
+        header_text = json.dumps(header)
+        metadata = {METADATA_KEY: header_text}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             save_file(dict(tensors), temporary, metadata=metadata)
@@ -169,12 +170,14 @@ def check_table_size(path: Path) -> None:
     if len(prefix) < 8:
         return  # safetensors says so
     (size,) = struct.unpack("<Q", prefix)
-    if size > TUNING.max_table_bytes:
-        limit = f"{TUNING.max_table_bytes:,}"
-        raise ValueError(f"its table of tensors has {size:,} bytes, expected at most {limit}")
+    max_bytes = TUNING.max_table_bytes
+    if size > max_bytes:
+        found = f"its table of tensors has {size:,} bytes"
+        raise ValueError(f"{found}, expected at most {max_bytes:,}")
 
 
 def shorten_words(words: str) -> str:
     """Return an explanation in one line of limited length, with control characters escaped."""
     line = " ".join(words.split())
-    return cut_middle(escape_controls(line), TUNING.max_words)
+    visible = escape_controls(line)
+    return cut_middle(visible, TUNING.max_words)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from rhumbline.errors import InputError
 from rhumbline.formats.safe_io import read_bytes, write_text
 
 RESULTS_FOLDER = Path("results")  # not in the repository
-REPORT_SECONDS = 5.0  # between two lines of progress
 
 
 def parse_folders(words: Sequence[str]) -> dict[str, str]:
@@ -58,8 +58,9 @@ def run_suite(path: Path, out: Path | None, options: BenchOptions, quiet: bool) 
 
 @dataclass
 class ProgressPrinter:
-    """Prints lines of progress on stderr, at most every `REPORT_SECONDS`."""
+    """Prints lines of progress on stderr, at most every `seconds_between_lines`."""
 
+    seconds_between_lines: ClassVar[float] = 5.0
     quiet: bool
     due: float = 0.0
     seconds_left: float | None = None
@@ -76,9 +77,11 @@ class ProgressPrinter:
         news = progress.current or progress.latest or not self.latest or finished
         if self.quiet or not news:
             return
-        if finished or time.monotonic() >= self.due:
-            print_note(progress_text(progress, self.latest, self.seconds_left))
-            self.due = time.monotonic() + REPORT_SECONDS
+        is_due = finished or time.monotonic() >= self.due
+        if is_due:
+            text = progress_text(progress, self.latest, self.seconds_left)
+            print_note(text)
+            self.due = time.monotonic() + self.seconds_between_lines
 
     def report_interruption(self, file: Path) -> None:
         """Print how many results an interrupted run has left in its file."""
@@ -111,10 +114,12 @@ def results_text(results: Sequence[Result]) -> str:
     costs = costs_of(results)
     text = f"missing: {results[0].missing}"
     if costs:
-        text = f"cost {np.mean(costs):,.4f}"
+        mean_cost = np.mean(costs)
+        text = f"cost {mean_cost:,.4f}"
     gaps = [result.gap for result in results if result.gap is not None]
     if gaps:
-        percent = 100 * float(np.mean(gaps))
+        mean_gap = float(np.mean(gaps))
+        percent = 100 * mean_gap
         text += f", gap {decimal_text(percent, 2)}%"
     return text
 
@@ -148,12 +153,14 @@ def run_references(
     if elsewhere and not elsewhere.is_dir():
         raise InputError(f"--from {elsewhere}: is no folder")
     suite = read_suite(path)
-    due = time.monotonic() + REPORT_SECONDS
+    seconds_between_lines = ProgressPrinter.seconds_between_lines
+    due = time.monotonic() + seconds_between_lines
     specs, _ = suite.select(options.only)
+    complete_options = replace(reference_options, seconds=seconds, merge_from=elsewhere)
     updates = make_references(
         suite,
         specs,
-        replace(reference_options, seconds=seconds, merge_from=elsewhere),
+        complete_options,
         limit=options.limit,
         folders=options.folders,
     )
@@ -162,7 +169,7 @@ def run_references(
         last[filled.file] = filled
         if not quiet and time.monotonic() >= due:
             print_note(f"{filled.file}: {filled.done:,} of {filled.total:,}")
-            due = time.monotonic() + REPORT_SECONDS
+            due = time.monotonic() + seconds_between_lines
     for filled in last.values():
         if filled.done < filled.total:
             count = f"{filled.done:,} of {filled.total:,}"
@@ -206,14 +213,18 @@ def draw_figures(results: Sequence[Result], folder: Path) -> None:
 
 def update_page(path: Path, results: Sequence[Result]) -> Path:
     """Write the tables of each suite between its marks in a Markdown page."""
-    page = read_bytes(path).decode("utf-8", errors="replace")
-    suites = dict.fromkeys(result.suite for result in results)
+    content = read_bytes(path)
+    page = content.decode("utf-8", errors="replace")
+    names = [result.suite for result in results]
+    suites = dict.fromkeys(names)
     for suite in suites:
-        tables = markdown_report([result for result in results if result.suite == suite])
+        of_suite = [result for result in results if result.suite == suite]
+        tables = markdown_report(of_suite)
         changed = replace_section(page, suite, tables)
         if changed is None:
             marks = f"'<!-- suite: {suite} -->' and '<!-- end: {suite} -->'"
-            message = f"has no place for suite '{suite}'; write {marks} where its tables belong"
+            found = f"has no place for suite '{suite}'"
+            message = f"{found}; write {marks} where its tables belong"
             raise InputError.at(path, None, message)
         page = changed
     write_text(path, page)

@@ -39,7 +39,8 @@ class OutputPaths:
         if not self.plot:
             return None
         folder = self.output or Path()
-        return folder / f"{self.stems[index][0]}.png"
+        stem = self.stems[index][0]
+        return folder / f"{stem}.png"
 
     def files(self, index: int, count: int) -> list[Path]:
         """Return all files of an instance that has `count` plans."""
@@ -66,7 +67,8 @@ def prepare_folder(folder: Path) -> Path:
 def check_replaceable(paths: Iterable[Path]) -> None:
     """Refuse output files whose names belong to folders or read-only files."""
     for path in paths:
-        is_replaceable = path.is_file() and os.access(path, os.W_OK)
+        is_file = path.is_file()
+        is_replaceable = is_file and os.access(path, os.W_OK)
         if path.exists() and not is_replaceable:
             raise InputError(f"{path}: cannot be replaced; it is a folder or read-only")
 

@@ -75,14 +75,17 @@ class Overview:
 
     def seconds_left(self) -> float | None:
         """Return how long the call still takes at most, or None if there is no limit of time."""
-        if self.budget.seconds is None:
+        seconds = self.budget.seconds
+        if seconds is None:
             return None
         now = time.monotonic()
-        of_group = self.budget.seconds - (now - self.group_start)
+        of_group = seconds - (now - self.group_start)
         groups_after = self.groups - self.finished_groups - 1
-        left = max(0.0, of_group) + groups_after * self.budget.seconds
+        of_others = groups_after * seconds
+        left = max(0.0, of_group) + of_others
         if self.total_seconds is not None:
-            left = min(left, self.total_seconds - (now - self.start_time))
+            spent = now - self.start_time
+            left = min(left, self.total_seconds - spent)
         return max(0.0, left)
 
     def expected_seconds_left(self) -> float | None:
@@ -90,9 +93,11 @@ class Overview:
         if not self.finished_groups:
             return None
         groups_left = self.groups - self.finished_groups
-        per_group = (self.group_start - self.start_time) / self.finished_groups
+        spent = self.group_start - self.start_time
+        per_group = spent / self.finished_groups
         in_group = time.monotonic() - self.group_start
-        return max(0.0, groups_left * per_group - in_group)
+        expected = groups_left * per_group
+        return max(0.0, expected - in_group)
 
     def status(self, search: str = "") -> str:
         """Format how many instances are done, how their search is and how much time is left."""
@@ -102,10 +107,12 @@ class Overview:
         left = self.seconds_left()
         expected = self.expected_seconds_left()
         if left is not None:
-            duration = format_duration(math.ceil(left))
+            whole_seconds = math.ceil(left)
+            duration = format_duration(whole_seconds)
             parts.append(f"at most {duration} left")
         elif expected is not None:
-            duration = format_duration(math.ceil(expected))
+            whole_seconds = math.ceil(expected)
+            duration = format_duration(whole_seconds)
             parts.append(f"about {duration} left")
         return SEPARATOR.join(parts)
 
@@ -182,12 +189,14 @@ def make_bar_updater(
 
     def update(progress: Progress) -> None:
         nonlocal due
-        if time.monotonic() < due and progress.phase == "search":
+        is_early = time.monotonic() < due
+        if is_early and progress.phase == "search":
             return
         text = describe(progress)
         if overview and overview.instances > 1:
             text = "  " + overview.status(text.strip())
-        bar.update(line, completed=budget_fraction(progress, budget), text=text)
+        fraction = budget_fraction(progress, budget)
+        bar.update(line, completed=fraction, text=text)
         due = time.monotonic() + seconds_between_updates
 
     return update
@@ -202,7 +211,8 @@ def make_describer(instances: Sequence[Any]) -> Callable[[Progress], str]:
         nonlocal phase, cost_before_phase
         best = np.asarray(progress.best.tolist())
         latest = np.asarray(progress.latest.tolist())
-        if progress.phase != phase:  # the first report of a phase comes when it begins
+        is_new_phase = progress.phase != phase
+        if is_new_phase:  # the first report of a phase comes when it begins
             phase = progress.phase
             cost_before_phase = float(best.mean())
         if phase == "search":
@@ -248,12 +258,14 @@ def phase_status(
 
 def shows_whole_costs(instances: Sequence[Any]) -> bool:
     """Return whether costs are shown without decimals; a mean has decimals."""
-    return len(instances) == 1 and instances[0].has_integer_costs
+    is_single = len(instances) == 1
+    return is_single and instances[0].has_integer_costs
 
 
 def mean_label(instances: Sequence[Any]) -> str:
     """Return "mean " if the costs shown are means over several instances."""
-    return "mean " if len(instances) > 1 else ""
+    has_several = len(instances) > 1
+    return "mean " if has_several else ""
 
 
 def mean_gap_text(instances: Sequence[Any], best: np.ndarray) -> str:
@@ -262,5 +274,7 @@ def mean_gap_text(instances: Sequence[Any], best: np.ndarray) -> str:
     if not all(known):
         return ""
     costs = np.asarray(known)
-    gaps = (best - costs) / np.abs(costs)
-    return f"   gap {np.mean(gaps):.2%}"
+    excess = best - costs
+    gaps = excess / np.abs(costs)
+    mean_gap = np.mean(gaps)
+    return f"   gap {mean_gap:.2%}"

@@ -54,12 +54,14 @@ class Priced(Protocol):
 
 def gap_parts(solution: Priced) -> list[str]:
     """Return the optimality gap as a part of a line, or nothing if no best cost is known."""
-    if solution.gap is None:
+    gap = solution.gap
+    if gap is None:
         return []
-    known = solution.instance.best_known
-    whole = solution.instance.has_integer_costs and known == int(known)
+    instance = solution.instance
+    known = instance.best_known
+    whole = instance.has_integer_costs and known == int(known)
     cost = format_cost(known, whole)
-    return [f"gap {solution.gap:.2%} to {cost} (best known)"]
+    return [f"gap {gap:.2%} to {cost} (best known)"]
 
 
 def phase_parts(name: str | None, change: CostChange | None, whole: bool) -> list[str]:
@@ -82,8 +84,10 @@ def after_search_parts(solution: Solution, after_search: AfterSearch) -> list[st
     if solution.phase == "construction":
         parts.append("from construction")
     if solution.others:
-        count = format_count(len(solution.others), "other plan", "other plans")
-        costs = ", ".join(format_cost(other.cost, whole) for other in solution.others)
+        number = len(solution.others)
+        count = format_count(number, "other plan", "other plans")
+        texts = [format_cost(other.cost, whole) for other in solution.others]
+        costs = ", ".join(texts)
         parts.append(f"{count}: {costs}")
     return parts
 
@@ -95,10 +99,11 @@ def result_line(
 
     `width` is the number of characters for the name; `written` are the files of the instance.
     """
-    cost = format_cost(solution.cost, solution.instance.has_integer_costs)
-    excess = excess_over_limit(solution.plan, solution.instance)
+    instance = solution.instance
+    cost = format_cost(solution.cost, instance.has_integer_costs)
+    excess = excess_over_limit(solution.plan, instance)
     parts = [
-        f"{solution.instance.name:<{width}}  cost {cost}",
+        f"{instance.name:<{width}}  cost {cost}",
         *gap_parts(solution),
         *after_search_parts(solution, after_search),
         format_count(solution.attempts, "attempt", "attempts"),
@@ -198,13 +203,15 @@ def summary_line(solutions: Sequence[Solution]) -> str:
     """Format the mean results of several instances."""
     count = len(solutions)
     costs = [solution.cost for solution in solutions]
+    mean_cost = np.mean(costs)
     parts = [
         f"{count:,} instances",
-        f"mean cost {np.mean(costs):,.4f}",
+        f"mean cost {mean_cost:,.4f}",
     ]
     gaps = [solution.gap for solution in solutions if solution.gap is not None]
     if len(gaps) == count:
-        parts.append(f"mean gap {np.mean(gaps):.2%}")
+        mean_gap = np.mean(gaps)
+        parts.append(f"mean gap {mean_gap:.2%}")
     seconds = solutions[0].seconds
     parts.append(f"{seconds:.1f} s")
     return SEPARATOR.join(parts)
@@ -214,7 +221,8 @@ def format_duration(seconds: float) -> str:
     """Format a duration in the two units that suit it: "10 s", "1 min 40 s", "2 h 5 min"."""
     if seconds < 60:
         return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
+    whole_seconds = round(seconds)
+    minutes, rest = divmod(whole_seconds, 60)
     hours, minutes = divmod(minutes, 60)
     parts: list[str] = []
     if hours:
@@ -245,7 +253,8 @@ def host_task_line(task: HostTask, policy: str, solver: str | None) -> str:
         search += f", then {solver}"
     instances = instances_text(task)
     fleet = fleet_parts(task)
-    parts = [instances, *fleet, policy, search, task.device.type]
+    device = task.device.type
+    parts = [instances, *fleet, policy, search, device]
     return SEPARATOR.join(filter(None, parts))
 
 
@@ -268,7 +277,8 @@ def fleet_parts(task: Task | HostTask) -> list[str]:
     """Return the limit on vehicles as a part of a line, if all instances have the same limit."""
     limits: set[int | None] = set()
     for instance in task.instances:
-        limits.add(instance.vehicles if isinstance(instance, CVRPInstance) else None)
+        has_fleet = isinstance(instance, CVRPInstance)
+        limits.add(instance.vehicles if has_fleet else None)
     limit = limits.pop()
     if limits or not limit:
         return []
@@ -282,7 +292,8 @@ def strategy_text(name: str, strategy: Any) -> str:
     for field in fields(strategy):
         value = getattr(strategy, field.name)
         if field.name == "components":
-            parts.append(format_count(value, "component", "components"))
+            count = format_count(value, "component", "components")
+            parts.append(count)
         elif value != field.default:
             parts.append(f"{field.name} {value}")
     return ", ".join(parts)

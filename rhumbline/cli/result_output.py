@@ -119,19 +119,23 @@ class ResultOutput:
     def write_plans(self, index: int, solution: Solution) -> None:
         """Write the plans of an instance (--output)."""
         instance = solution.instance
+        whole = instance.has_integer_costs
         found = [solution, *solution.others]
-        files = self.paths.plans(index, len(found))  # none without --output
+        count = len(found)
+        files = self.paths.plans(index, count)  # none without --output
         for file, one in zip(files, found, strict=False):
-            cost = render.format_cost(one.cost, instance.has_integer_costs)
+            plan = one.plan
+            cost = render.format_cost(one.cost, whole)
             plain_cost = cost.replace(",", "")
             comment = f"cost {plain_cost}, found by rhumbline"
-            excess = render.excess_over_limit(one.plan, instance)
+            excess = render.excess_over_limit(plan, instance)
             if excess:
                 comment += f", over the limit: {excess}"
             try:
-                write_plan(file, cast(Any, one.plan), instance, comment)
+                write_plan(file, cast(Any, plan), instance, comment)
             except (RhumbError, OSError) as error:
-                self.fail(f"error: {describe_failure(file, error)}")
+                reason = describe_failure(file, error)
+                self.fail(f"error: {reason}")
 
     def draw(self, index: int, solution: Solution) -> None:
         """Draw the best plan of an instance (--plot).
@@ -158,8 +162,10 @@ def describe_failure(file: Path, error: Exception) -> str:
     if isinstance(error, RhumbError):
         return str(error)
     if isinstance(error, OSError):
-        return f"{file}: cannot be written: {error_reason(error)}"
-    return f"{file}: cannot be drawn: {type(error).__name__}: {error}"
+        reason = error_reason(error)
+        return f"{file}: cannot be written: {reason}"
+    kind = type(error).__name__
+    return f"{file}: cannot be drawn: {kind}: {error}"
 
 
 def run_facts(run: GroupRun | None, request: SolveRequest) -> dict[str, Any]:

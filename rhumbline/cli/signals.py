@@ -27,7 +27,8 @@ class SignalGate:
         self.before = dict[int, Any]()
 
     def __enter__(self) -> "SignalGate":
-        self.before = {number: signal.getsignal(number) for number in SIGNALS}
+        for number in SIGNALS:
+            self.before[number] = signal.getsignal(number)
         return self
 
     def __exit__(
@@ -94,9 +95,10 @@ def leave_at_once(*codes: int) -> Generator[None, None, None]:
 
 def end_quickly(words: Sequence[str]) -> AbstractContextManager[None]:
     """Return a context in which an orderly end of Python is left out where it does harm."""
-    if words[:1] == ["solve"]:
+    command = words[:1]
+    if command == ["solve"]:
         return leave_at_once(ExitCode.INTERRUPTED)
     has_several_processes = os.environ.get("WORLD_SIZE", "1") != "1"
-    if words[:1] == ["train"] and has_several_processes:
+    if command == ["train"] and has_several_processes:
         return leave_at_once(0, ExitCode.INTERRUPTED)
     return nullcontext()

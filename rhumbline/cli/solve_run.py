@@ -74,12 +74,16 @@ class SearchPrinter(Listener):
         """Print the header and the warnings of a group, and begin to show its progress."""
         self.overview.begin_group()
         if self.overview.finished and not is_terminal():
-            self.note(self.overview.status())
-        self.note(group_header(run))
-        for warning in group_warnings(run, self.request):
+            status = self.overview.status()
+            self.note(status)
+        header = group_header(run)
+        self.note(header)
+        warnings = group_warnings(run, self.request)
+        for warning in warnings:
             self.note(warning)
         if not self.verbosity.quiet:
-            display = show_progress(run.task.instances, self.request.budget, self.overview)
+            instances = run.task.instances
+            display = show_progress(instances, self.request.budget, self.overview)
             self.show = self.display.enter_context(display)
 
     def check_interruption(self) -> None:
@@ -235,7 +239,8 @@ def run_job(job: SolveJob) -> int:
 
 def prepare_output_paths(paths: OutputPaths, instances: Sequence[Any], top: int) -> OutputPaths:
     """Add the file names for the best `top` plans of each instance; refuse unwritable files."""
-    stems = plan_stems(unique_stems([instance.name for instance in instances]), top)
+    names = [instance.name for instance in instances]
+    stems = plan_stems(unique_stems(names), top)
     suffixes = tuple(plan_suffix_for(instance) for instance in instances)
     paths = replace(paths, stems=tuple(stems), suffixes=suffixes)
     if paths.plot:

@@ -83,4 +83,5 @@ def describe_error(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     if not lines:
         return name
-    return f"{name}: {shorten(lines[-1], limit=200)}"
+    last_line = shorten(lines[-1], limit=200)
+    return f"{name}: {last_line}"

@@ -45,9 +45,11 @@ def solve_chunk(chunk: Chunk, request: SolveRequest) -> ChunkResult:
         if len(chunk) == 1:
             reason = str(error)
             return ChunkResult(chunk.number, {}, {chunk.places[0]: reason})
-        results = (solve_chunk(piece, request) for piece in chunk.split(len(chunk)))
+        pieces = chunk.split(len(chunk))
+        results = (solve_chunk(piece, request) for piece in pieces)
         result = join_results(chunk.number, results)
-    return replace(result, seconds=time.monotonic() - start)
+    seconds = time.monotonic() - start
+    return replace(result, seconds=seconds)
 
 
 def solve_together(chunk: Chunk, request: SolveRequest) -> ChunkResult:
@@ -63,9 +65,11 @@ def solve_together(chunk: Chunk, request: SolveRequest) -> ChunkResult:
         run = result.run
         assert run is not None  # only an interruption or a limit on the total time leaves it out
         after = replace(run.after, improved=None)
-        how = HowSolved(run.strategy_name, policy.name, run.task.resolved_engine, after)
-        for place, solution in result.by_place().items():
-            solutions[chunk.places[place]] = without_instance(solution)
+        engine = run.task.resolved_engine
+        how = HowSolved(run.strategy_name, policy.name, engine, after)
+        for index, solution in result.by_place().items():
+            place = chunk.places[index]
+            solutions[place] = without_instance(solution)
     return ChunkResult(chunk.number, solutions, {}, how=how)
 
 

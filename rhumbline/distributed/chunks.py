@@ -70,14 +70,17 @@ def cut_into_chunks(instances: Iterable[Any], length: int, copies: int = 1) -> I
         group = waiting.setdefault(shape, [])
         group.append((place, instance))
         held += 1
-        if len(group) >= min(length, max_group_length(instance.size, copies)):
+        by_memory = max_group_length(instance.size, copies)
+        is_full = len(group) >= min(length, by_memory)
+        if is_full:
             held -= len(group)
             yield make_chunk(number, waiting.pop(shape))
             number += 1
         elif held >= window:
             oldest = next(iter(waiting))
-            held -= len(waiting[oldest])
-            yield make_chunk(number, waiting.pop(oldest))
+            group = waiting.pop(oldest)
+            held -= len(group)
+            yield make_chunk(number, group)
             number += 1
     for group in waiting.values():
         yield make_chunk(number, group)

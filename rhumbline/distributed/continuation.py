@@ -6,7 +6,7 @@ from typing import Any
 
 from rhumbline.distributed.chunks import Chunk, cut_into_chunks
 from rhumbline.distributed.fingerprints import InstanceKeys
-from rhumbline.distributed.shards import WHOLE, Shard
+from rhumbline.distributed.shards import Shard
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class RemainingChunks:
     """
 
     done: set[str]  # keys with a result
-    shard: Shard = WHOLE
+    shard: Shard = field(default_factory=Shard)
     skipped: int = 0  # instances of our shard that have a result
     pending: dict[int, PendingInstance] = field(default_factory=dict[int, PendingInstance])
     all_keys: InstanceKeys = field(default_factory=InstanceKeys)
@@ -37,7 +37,8 @@ class RemainingChunks:
         for chunk in cut_into_chunks(self.with_keys(instances), length, copies):
             keys = [self.pending[place].key for place in chunk.places]
             is_ours = self.shard.takes(chunk.number)
-            if is_ours and not self.done.issuperset(keys):
+            is_done = self.done.issuperset(keys)
+            if is_ours and not is_done:
                 yield chunk
                 continue
             self.skipped += len(chunk) if is_ours else 0
@@ -48,7 +49,8 @@ class RemainingChunks:
         """Yield the instances, and remember the key of each."""
         for place, instance in enumerate(instances):
             key = self.all_keys.key(instance)
-            self.pending[place] = PendingInstance(key, instance.name, instance.problem)
+            pending = PendingInstance(key, instance.name, instance.problem)
+            self.pending[place] = pending
             yield instance
 
     def take(self, place: int) -> PendingInstance:

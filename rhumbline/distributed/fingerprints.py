@@ -41,10 +41,12 @@ def content_hash(instance: Any) -> str:
     """Return a hash of everything in an instance that its plans depend on."""
     digest = hashlib.sha256(instance.problem.encode())
     for field in fields(instance):
-        if field.name not in ("name", "best_known"):
-            value = getattr(instance, field.name)
-            digest.update(field.name.encode())
-            digest.update(content_bytes(value))
+        name = field.name
+        if name not in ("name", "best_known"):
+            value = getattr(instance, name)
+            content = content_bytes(value)
+            digest.update(name.encode())
+            digest.update(content)
     return digest.hexdigest()[:HASH_DIGITS]
 
 
@@ -52,7 +54,10 @@ def content_bytes(value: Any) -> bytes:
     """Return a field of an instance as bytes, with the type and shape of arrays."""
     if isinstance(value, np.ndarray):
         kind = f"{value.dtype.str}{value.shape}"
-        return kind.encode() + np.ascontiguousarray(value).tobytes()
+        header = kind.encode()
+        contiguous = np.ascontiguousarray(value)
+        content = contiguous.tobytes()
+        return header + content
     return repr(value).encode()
 
 
@@ -89,4 +94,6 @@ def describe_strategy(strategy: Any) -> str | None:
     """Return a strategy as text: its name, or its type and settings."""
     if strategy is None or isinstance(strategy, str):
         return strategy
-    return repr(strategy) if is_dataclass(strategy) else type(strategy).__name__
+    if is_dataclass(strategy):  # with its settings
+        return repr(strategy)
+    return type(strategy).__name__

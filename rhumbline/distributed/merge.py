@@ -102,5 +102,6 @@ def missing_places(found: Iterable[int], count: int | None) -> list[int]:
     """Return the places of the input that have no result."""
     places = set(found)
     if count is None:
-        count = max(places, default=-1) + 1
+        last_place = max(places, default=-1)
+        count = last_place + 1
     return [place for place in range(count) if place not in places]

@@ -59,11 +59,15 @@ def plan_workers(count: int | None, device: str, threads: int | None = None) -> 
 
     Without a count there is one for each GPU or, on a CPU, one for each core.
     """
-    gpus = visible_gpus() if device != "cpu" else ()
-    cores = len(os.sched_getaffinity(0))
-    workers = count or len(gpus) or cores
+    may_use_gpus = device != "cpu"
+    gpus = visible_gpus() if may_use_gpus else ()
+    usable_cores = os.sched_getaffinity(0)
+    cores = len(usable_cores)
+    gpu_count = len(gpus)
+    workers = count or gpu_count or cores
     cores_per_worker = max(1, cores // workers)
-    return WorkerPlan(workers, threads or cores_per_worker, gpus)
+    threads_per_worker = threads or cores_per_worker
+    return WorkerPlan(workers, threads_per_worker, gpus)
 
 
 class ProcessBackend:
@@ -116,7 +120,8 @@ class ProcessBackend:
         outcomes: list[ChunkOutcome] = []
         while not outcomes:
             busy = {worker.connection: worker for worker in self.workers if worker.chunks}
-            for connection in wait(list(busy)):
+            ready = wait(list(busy))
+            for connection in ready:
                 outcomes += self.receive(busy[connection])  # type: ignore[index]
         return outcomes
 

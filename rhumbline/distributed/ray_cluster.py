@@ -46,7 +46,8 @@ class RayResources:
     def fit(self, node: dict[str, Any]) -> bool:
         """Return whether a node can run a task."""
         needed = 1 if self.on_gpu else self.threads
-        available = node["Resources"].get(self.kind, 0)
+        resources = node["Resources"]
+        available = resources.get(self.kind, 0)
         return available >= needed
 
     def text(self) -> str:
@@ -85,11 +86,13 @@ class RayBackend:
     @property
     def capacity(self) -> int:
         """One and a half chunks for each worker, by the present size of the cluster."""
-        amount = self.ray.cluster_resources().get(self.resources.kind, 1)
+        available = self.ray.cluster_resources()
+        amount = available.get(self.resources.kind, 1)
         workers = int(amount)
         if not self.resources.on_gpu:
             workers //= self.resources.threads
-        return max(2, workers + workers // 2 + 1)
+        waiting = workers // 2 + 1
+        return max(2, workers + waiting)
 
     def check_cluster(self) -> None:
         """Refuse a cluster without the resources, or with another rhumbline on one of its nodes."""

@@ -65,11 +65,12 @@ class ResultsFile:
     def read(self) -> None:
         """Read the keys of the results, and remove a last line that is incomplete."""
         for line in read_result_lines(self.path):
-            if line.facts["options"] != self.options:
+            facts = line.facts
+            if facts["options"] != self.options:
                 other = "holds results of other options"
                 advice = "choose another file, or repeat the options"
                 raise InputError.at(self.path, line.number, f"{other}; {advice}")
-            self.done.add(line.facts["instance"])
+            self.done.add(facts["instance"])
         self.end = whole_lines_end(self.path)
         self.check_rest()
         self.file.truncate(self.end)
@@ -112,7 +113,8 @@ class ResultsFile:
         """Write all of a text, and wait until it is on the disk."""
         rest = memoryview(text)
         while rest:
-            rest = rest[self.file.write(rest) :]
+            written = self.file.write(rest)
+            rest = rest[written:]
         os.fsync(self.file.fileno())
 
     def close(self) -> None:

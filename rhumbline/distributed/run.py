@@ -142,7 +142,8 @@ def check_chunk(chunk: Chunk, request: SolveRequest, options: WorkerOptions) -> 
     if options.workers == "ray":  # the device and the engine are those of other machines
         load_policies(instances, request.policy)
         return
-    runs = make_runs(instances, group_instances(instances, request.augment), request)
+    groups = group_instances(instances, request.augment)
+    runs = make_runs(instances, groups, request)
     for run in runs:
         if run.strategy is not None and isinstance(run.task, Task):
             check_strategy_needs(run.strategy, run.task)
@@ -152,8 +153,9 @@ def single_instances(sources: Iterable[Any]) -> Iterator[Any]:
     """Yield the instance of each source."""
     for place, source in enumerate(sources):
         found = instances_from(source)
-        if len(found) != 1:
-            problem = f"item {place} holds {len(found)} instances, expected one"
+        count = len(found)
+        if count != 1:
+            problem = f"item {place} holds {count} instances, expected one"
             raise InputError(f"{problem}; solve_many takes an iterable of single instances")
         yield found[0]
 
@@ -176,14 +178,16 @@ def chunk_length(chunk: int | None, device: str) -> int:
 
 def make_backend(request: SolveRequest, options: WorkerOptions) -> Backend:
     """Return the backend that the options ask for."""
-    solve = partial(solve_chunk, request=make_portable(request))
+    portable = make_portable(request)
+    solve = partial(solve_chunk, request=portable)
     if options.workers is None:
         return InlineBackend(solve)
     if options.workers == "ray":
         resources = RayResources(request.device == "cuda", options.threads or 1)
         return RayBackend(solve, resources)
     count = check_workers(options.workers)
-    return ProcessBackend(solve, plan_workers(count, request.device, options.threads))
+    plan = plan_workers(count, request.device, options.threads)
+    return ProcessBackend(solve, plan)
 
 
 def check_workers(workers: Workers) -> int | None:

@@ -65,7 +65,9 @@ def solve_chunks(chunks: Iterable[Chunk], backend: Backend) -> Iterator[ChunkRes
 def next_trial(source: Iterator[Chunk]) -> Trial | None:
     """Return the next chunk of the input, or None at its end."""
     chunk = next(source, None)
-    return None if chunk is None else Trial(chunk)
+    if chunk is None:
+        return None
+    return Trial(chunk)
 
 
 def trials_after(trial: Trial, loss: Lost) -> list[Trial]:

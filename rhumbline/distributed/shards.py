@@ -28,10 +28,10 @@ VARIABLES = ArrayVariables()
 
 @dataclass(frozen=True)
 class Shard:
-    """Part `index` of `count`, counted from 1."""
+    """Part `index` of `count`, counted from 1; by default everything."""
 
-    index: int
-    count: int
+    index: int = 1
+    count: int = 1
 
     def takes(self, chunk_number: int) -> bool:
         """Return whether a chunk belongs to this shard."""
@@ -39,9 +39,6 @@ class Shard:
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
-
-
-WHOLE = Shard(1, 1)
 
 
 def parse_shard(
@@ -54,13 +51,14 @@ def parse_shard(
     if text is None:
         if count is not None:
             raise InputError("--shards is for --shard auto; give both, or --shard I/N")
-        return WHOLE
+        return Shard()
     if text == "auto":
         return shard_of_job_array(count, environment)
     found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     if not found:
         raise InputError(f"--shard is '{text[:30]}', expected I/N such as 2/8, or auto")
-    shard = Shard(int(found[1]), int(found[2]))
+    index = int(found[1])
+    shard = Shard(index, int(found[2]))
     if not 1 <= shard.index <= shard.count:
         raise InputError(
             f"--shard is {shard}, expected 1/{shard.count} to {shard.count}/{shard.count}"
@@ -72,18 +70,19 @@ def parse_shard(
 
 def shard_of_job_array(count: int | None, environment: Mapping[str, str]) -> Shard:
     """Return the shard that the variables of Slurm or Kubernetes give."""
-    if VARIABLES.slurm_index in environment:
+    slurm_index = VARIABLES.slurm_index
+    kubernetes_index = VARIABLES.kubernetes_index
+    if slurm_index in environment:
         return shard_of_slurm(count, environment)
-    if VARIABLES.kubernetes_index in environment:
+    if kubernetes_index in environment:
         if count is None:
             raise InputError("on Kubernetes --shard auto needs --shards N, the job's completions")
-        index = read_number(environment, VARIABLES.kubernetes_index)
+        index = read_number(environment, kubernetes_index)
         if index >= count:
-            name = VARIABLES.kubernetes_index
-            raise InputError(f"{name} is {index}, but there are {count} shards")
+            raise InputError(f"{kubernetes_index} is {index}, but there are {count} shards")
         return Shard(index + 1, count)
-    slurm = f"{VARIABLES.slurm_index} (a Slurm array)"
-    kubernetes = f"{VARIABLES.kubernetes_index} (an indexed Kubernetes job)"
+    slurm = f"{slurm_index} (a Slurm array)"
+    kubernetes = f"{kubernetes_index} (an indexed Kubernetes job)"
     raise InputError(f"--shard auto finds neither {slurm} nor {kubernetes}; give --shard I/N")
 
 

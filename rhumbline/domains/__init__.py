@@ -65,5 +65,6 @@ def plan_tools(rules_name: str, what: str) -> "PlanTools":
     """
     if rules_name not in DOMAINS:
         raise InputError(f"{what} is not supported for {rules_name}")
-    tools: PlanTools = DOMAINS[rules_name].require("plans", what)
+    domain = DOMAINS[rules_name]
+    tools: PlanTools = domain.require("plans", what)
     return tools

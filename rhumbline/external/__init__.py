@@ -9,7 +9,9 @@ def integer_distances(instance: Any, largest: int) -> np.ndarray:
     """Return distances as integers: unchanged if they are, else scaled to at most `largest`."""
     distances = instance.distances
     most = distances.max(initial=0.0)
-    if instance.has_integer_costs and most <= largest:
+    is_exact = instance.has_integer_costs and most <= largest
+    if is_exact:
         return distances.astype(np.int64)
     scale = largest / max(most, 1e-300)
-    return np.rint(distances * scale).astype(np.int64)
+    scaled = np.rint(distances * scale)
+    return scaled.astype(np.int64)

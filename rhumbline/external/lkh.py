@@ -24,8 +24,6 @@ from rhumbline.external import integer_distances
 from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.tsp import Tour, TSPInstance
 
-PLAN_TYPES = (Tour,)
-
 
 def prepare() -> None:
     """Do nothing: there are no kernels to compile."""

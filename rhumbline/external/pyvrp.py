@@ -18,8 +18,6 @@ from rhumbline.problems.cvrp import Routes
 from rhumbline.problems.cvrp.instance import LIMITS
 from rhumbline.problems.tsp import Tour, TSPInstance
 
-PLAN_TYPES = (Tour, Routes)
-
 
 def prepare() -> None:
     """Do nothing: there are no kernels to compile."""
@@ -43,7 +41,8 @@ def improve(
 
     def work(report: Callable[[Any], None]) -> None:
         def report_routes(routes: list[list[int]]) -> None:
-            report(plan_of_routes(routes, is_tour))
+            plan = plan_of_routes(routes, is_tour)
+            report(plan)
 
         params = listening_params(report_routes)
         run_pyvrp(data, stop, seed, params=params, initial_solution=start)
@@ -124,7 +123,8 @@ def plan_of_routes(routes: list[list[int]], is_tour: bool) -> Tour | Routes:
     """Return routes as a plan; a tour is one route."""
     if is_tour:
         return Tour((0, *routes[0]))
-    return Routes(tuple(map(tuple, routes)))
+    visits = tuple(map(tuple, routes))
+    return Routes(visits)
 
 
 def client_routes(plan: Tour | Routes) -> list[list[int]]:

@@ -102,7 +102,8 @@ def has_wildcard(text: str) -> bool:
 
 def is_ignored(file: Path) -> bool:
     """Return whether a file is left out without a note: hidden, or a table of best known costs."""
-    return file.name in BEST_KNOWN_FILES or file.name.startswith(".")
+    name = file.name
+    return name in BEST_KNOWN_FILES or name.startswith(".")
 
 
 def holds_instances(file: Path) -> bool:
@@ -124,7 +125,8 @@ def holds_instances(file: Path) -> bool:
 
 def known_suffixes() -> list[str]:
     """Return the suffixes that files of instances have, also those that much else has."""
-    suffixes = dict.fromkeys([*reader_suffixes(), DATASET_SUFFIX])
+    of_readers = reader_suffixes()
+    suffixes = dict.fromkeys([*of_readers, DATASET_SUFFIX])
     for formats in all_formats():
         suffixes |= dict.fromkeys(formats.content_checks)
     return list(suffixes)

@@ -59,11 +59,14 @@ def match_plan_files(instances: Sequence[Any], paths: Sequence[Path]) -> list[Pl
     """
     plans: list[Plan | None] = [None] * len(instances)
     for path in paths:
-        results = read_plan_results(path) if path.suffix.lower() in RESULT_SUFFIXES else None
+        suffix = path.suffix.lower()
+        holds_results = suffix in RESULT_SUFFIXES
+        results = read_plan_results(path) if holds_results else None
         for place in places_for_file(instances, path, results):
             instance = instances[place]
             if plans[place] is not None:
-                message = f"is a second plan for {shorten(instance.name)}, expected one"
+                name = shorten(instance.name)
+                message = f"is a second plan for {name}, expected one"
                 raise InputError.at(path, None, message)
             if results is None:
                 plans[place] = read_plan(path, instance)
@@ -93,7 +96,8 @@ def places_for_file(
 
 def first_names(names: Sequence[str], limit: int = 3) -> str:
     """Return the first names of a list, with dots for the others."""
-    shown = [shorten(name) for name in names[:limit]]
+    first = names[:limit]
+    shown = [shorten(name) for name in first]
     if len(names) > limit:
         shown.append("...")
     return ", ".join(shown)
@@ -104,8 +108,9 @@ def resolve_plan(given: GivenPlan, instance: Any) -> Plan:
     if isinstance(given, str | Path):
         return read_plan(Path(given), instance)
     if type(given) is not DOMAINS[instance.problem].plan:
+        name = shorten(instance.name)
         kind = type(given).__name__
-        raise InputError(f"{shorten(instance.name)}: a {kind} is no plan for a {instance.problem}")
+        raise InputError(f"{name}: a {kind} is no plan for a {instance.problem}")
     try:
         given.check(instance)
     except Infeasible as error:
@@ -145,7 +150,8 @@ def pick_plan(path: Path, results: ResultsByName, instance: Any) -> Plan:
     """Return the plan that a file of results has for an instance."""
     found = pick_results(path, results, instance)
     line, result = found[0]
-    return parse_plan(path, line, result["plan"], instance)
+    numbers = result["plan"]
+    return parse_plan(path, line, numbers, instance)
 
 
 def pick_results(
@@ -179,7 +185,8 @@ def read_plan_results(path: Path) -> ResultsByName:
     and lists of results, whose lines are unknown.
     """
     results: ResultsByName = {}
-    text = read_bytes(path, LIMITS.max_text_bytes).decode("utf-8", errors="replace")
+    content = read_bytes(path, LIMITS.max_text_bytes)
+    text = content.decode("utf-8", errors="replace")
     for line, value in json_values(path, text):
         is_list = isinstance(value, list)
         place = None if is_list else line
@@ -187,7 +194,8 @@ def read_plan_results(path: Path) -> ResultsByName:
         for entry in entries:
             result = check_result(path, place, entry)
             name = name_of_result(path, place, result)
-            results.setdefault(name, []).append((place, result))
+            same_name = results.setdefault(name, [])
+            same_name.append((place, result))
     return results
 
 
@@ -232,7 +240,8 @@ def name_of_result(path: Path, line: int | None, result: dict[str, Any]) -> str:
     """Return the name of the instance of a result."""
     name = result["name"]
     if isinstance(name, list | dict):
-        message = f'"name" is {shorten(name)}, expected the name of an instance'
+        shown = shorten(name)
+        message = f'"name" is {shown}, expected the name of an instance'
         raise InputError.at(path, line, message)
     return str(name)
 

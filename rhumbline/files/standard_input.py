@@ -60,7 +60,9 @@ def suffix_of_content(content: bytes) -> str:
     """Return a suffix for formats that only a suffix selects, or nothing: the content decides."""
     length = content[:8]  # a safetensors file begins with the length of its JSON header
     header = content[8:9]
-    if header == b"{" and b"\0" in length:
+    is_dataset = header == b"{" and b"\0" in length
+    if is_dataset:
         return DATASET_SUFFIX
     text = content.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return ".json" if text.startswith((b"{", b"[")) else ""
+    is_json = text.startswith((b"{", b"["))
+    return ".json" if is_json else ""

@@ -21,7 +21,7 @@ from rhumbline.problems.jssp.instance import JSSPInstance
 BEST_KNOWN_FILES = ("optima.json", "best_known.json")
 
 # Keyed by jobs and machines: an unrelated file called la01 must also have the size of la01.
-CLASSIC_MAKESPANS = {
+CLASSIC_MAKESPANS: dict[tuple[int, int], str] = {
     (6, 6): "ft06 55",
     (10, 5): "la01 666 la02 655 la03 597 la04 590 la05 593",
     (15, 5): "la06 926 la07 890 la08 863 la09 951 la10 958",
@@ -78,8 +78,9 @@ def check_known_cost(path: Path, name: str, cost: object) -> float:
         cost = None  # Python counts True as a number
     if isinstance(cost, int | float) and 0 <= cost < 1e18:
         return float(cost)
+    found = f"{quote(name)} has {quote(shown)}"
     expected = "expected its best known cost: a number of 0 or more"
-    message = f"{quote(name)} has {quote(shown)}, {expected}"
+    message = f"{found}, {expected}"
     raise InputError.at(path, None, message)
 
 
@@ -114,11 +115,13 @@ def classic_makespan(instance: JSSPInstance) -> float | None:
     A makespan below the instance's lower bound belongs to another instance and is ignored.
     """
     size = (instance.job_count, instance.machine_count)
-    words = CLASSIC_MAKESPANS.get(size, "").split()
+    row = CLASSIC_MAKESPANS.get(size, "")
+    words = row.split()
     names = words[::2]
     numbers = map(float, words[1::2])
     makespans = dict(zip(names, numbers, strict=True))
-    makespan = makespans.get(instance.name.lower())
+    name = instance.name.lower()
+    makespan = makespans.get(name)
     if makespan is None or makespan < instance.lower_bound:
         return None
     return makespan

@@ -93,10 +93,12 @@ def write_arrays(
     tensors: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if array is not None:
-            tensors[name] = np.ascontiguousarray(array)
+            contiguous = np.ascontiguousarray(array)
+            tensors[name] = contiguous
     # One metadata entry: safetensors writes several in an order that changes from run to run.
     note = json.dumps(about, sort_keys=True)
-    content = save(tensors, metadata={"about": note})
+    metadata = {"about": note}
+    content = save(tensors, metadata=metadata)
     write_bytes(path, content)
 
 
@@ -192,7 +194,8 @@ def count_machines(machine: np.ndarray) -> int:
     """Return the number of machines of a slice; 0 if it is unusable, which is refused later."""
     if not machine.size or not are_integers(machine):
         return 0
-    return int(machine.max()) + 1
+    last = int(machine.max())
+    return last + 1
 
 
 def slice_bounds(shape: list[int]) -> Iterator[tuple[int, int]]:
@@ -346,4 +349,5 @@ def are_integers(*arrays: np.ndarray) -> bool:
 
 def describe_array(array: np.ndarray) -> str:
     """Return an array's type and shape for messages."""
-    return f"{array.dtype} {list(array.shape)}"
+    shape = list(array.shape)
+    return f"{array.dtype} {shape}"

@@ -137,7 +137,8 @@ def read_shop_file(path: Path) -> ShopFile:
         elif shop.header is None:
             shop.header = Row(line, words)
         else:
-            shop.rows.setdefault(block, []).append(Row(line, words))
+            rows = shop.rows.setdefault(block, [])
+            rows.append(Row(line, words))
     return shop
 
 
@@ -150,12 +151,13 @@ def refuse_second_instance(shop: ShopFile, line: int) -> None:
 
 def open_block(shop: ShopFile, line: int, block: str) -> str:
     """Record the title of a matrix, which must come once and before any row without a title."""
+    file = shop.file
     title = block.title()
     if block in shop.starts:
-        raise shop.file.error(line, f"'{title}' is given twice, expected it once; remove one")
+        raise file.error(line, f"'{title}' is given twice, expected it once; remove one")
     if "" in shop.rows:
         found = f"'{title}' stands behind rows without a title"
-        raise shop.file.error(line, f"{found}; expected titles for both")
+        raise file.error(line, f"{found}; expected titles for both")
     shop.starts[block] = line
     return block
 
@@ -239,7 +241,8 @@ def integers_of_words(
     """Return words of a line as whole numbers, 0 or more."""
     if what == "a duration":
         refuse_decimal_words(file, line, words, what)
-    return tuple(file.parse_integer(line, word, what) for word in words)
+    numbers = [file.parse_integer(line, word, what) for word in words]
+    return tuple(numbers)
 
 
 def jobs_from_matrices(
@@ -264,12 +267,13 @@ def job_from_rows(file: Sections, times: Row, machines: Row) -> JobRows:
 
 def check_horizon(file: Sections, jobs: Sequence[JobRows]) -> None:
     """Raise at the line where the sum of all durations exceeds the limit."""
+    max_horizon = LIMITS.max_horizon
     total = 0
     for job in jobs:
         total += sum(job.durations)
-        if total > LIMITS.max_horizon:
+        if total > max_horizon:
             found = f"the durations up to here add up to {total:,}"
-            limit = f"at most {LIMITS.max_horizon:,} are supported"
+            limit = f"at most {max_horizon:,} are supported"
             message = f"{found}, {limit}; use a coarser unit of time"
             raise file.error(job.duration_line, message)
 

@@ -17,7 +17,9 @@ def parse_tour(numbers: Any, instance: TSPInstance) -> Tour:
 
 def parse_routes(numbers: Any, _: Any) -> Routes:
     """Return routes from lists of customers; empty ones are left out."""
-    return Routes(tuple(row for row in integer_lists(numbers) if row))
+    rows = integer_lists(numbers)
+    routes = [row for row in rows if row]
+    return Routes(tuple(routes))
 
 
 def parse_schedule(numbers: Any, _: Any) -> Schedule:

@@ -58,7 +58,8 @@ def read_any_bytes(path: Path, max_bytes: int = LIMITS.max_bytes) -> bytes:
         message = "is a directory, expected a file; name a file in it"
         raise InputError.at(path, None, message) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
-        raise InputError.at(path, None, f"cannot be read: {error_reason(error)}") from error
+        reason = error_reason(error)
+        raise InputError.at(path, None, f"cannot be read: {reason}") from error
 
 
 def read_sized(file: BinaryIO, path: Path, max_bytes: int) -> bytes:
@@ -68,7 +69,8 @@ def read_sized(file: BinaryIO, path: Path, max_bytes: int) -> bytes:
         raise too_large(path, max_bytes)
     content = file.read(size + 1)  # in one piece: a dataset is never in memory twice
     if len(content) > size:  # it grows, or it is a file of /proc, which states no size
-        content += read_stream(file, path, max_bytes - len(content))
+        room = max_bytes - len(content)
+        content += read_stream(file, path, room)
     return content
 
 
@@ -104,7 +106,8 @@ def explain_special_file(mode: int) -> str:
 def write_text(path: Path, text: str) -> None:
     """Replace a file by this text in one step, encoded as UTF-8."""
     # Names taken from badly encoded files may hold lone surrogates, hence errors="replace".
-    write_bytes(path, text.encode("utf-8", errors="replace"))
+    content = text.encode("utf-8", errors="replace")
+    write_bytes(path, content)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

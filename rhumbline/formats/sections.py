@@ -77,7 +77,8 @@ class Sections:
         """Return a word as a whole number, 0 or more."""
         max_digits = 15  # numbers stay below 2**53
         is_number = word.isdecimal()
-        if is_number and len(word) <= max_digits:
+        is_short = len(word) <= max_digits
+        if is_number and is_short:
             return int(word)
         expected = f"expected {what}: a whole number, not negative"
         if is_number:
@@ -87,18 +88,22 @@ class Sections:
     def parse_number(self, line: int, word: str) -> float:
         """Return a word as a finite number."""
         value = np.nan
-        if len(word) <= LIMITS.max_number_characters:  # reading a million digits takes minutes
+        max_number = METRIC_LIMITS.max_number
+        is_short = len(word) <= LIMITS.max_number_characters
+        if is_short:  # reading a million digits takes minutes
+            text = word.replace("_", "?")  # Python alone would accept 1_000
             with suppress(ValueError):
-                value = float(word.replace("_", "?"))  # Python alone would accept 1_000
-        if not abs(value) <= METRIC_LIMITS.max_number:
-            expected = f"expected a finite number of size up to {METRIC_LIMITS.max_number:g}"
+                value = float(text)
+        if not abs(value) <= max_number:
+            expected = f"expected a finite number of size up to {max_number:g}"
             raise self.error(line, f"read {quote(word)}, {expected}")
         return value
 
     def note_once(self, seen: dict[int, int], node: int, line: int) -> None:
         """Record the line of a node in `seen`; raise if the node is already there."""
         if node in seen:
-            found = f"node {node} is given twice, first on line {seen[node]}"
+            first_line = seen[node]
+            found = f"node {node} is given twice, first on line {first_line}"
             raise self.error(line, f"{found}; expected each node once")
         seen[node] = line
 
@@ -224,7 +229,8 @@ def read_type(path: Path) -> str:
 
 def first_word(value: str | None) -> str:
     """Return the first word of a header's value in capitals; files put remarks behind it."""
-    words = (value or "").upper().split()
+    text = value or ""
+    words = text.upper().split()
     return words[0] if words else ""
 
 

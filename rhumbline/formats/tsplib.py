@@ -25,15 +25,15 @@ TSPLIB_METRICS: dict[str, Metric] = {
     "GEO": "GEO",
     "EXPLICIT": "EXPLICIT",
 }
-SIZES = SizeLimits(1, MAX_CITIES, "cities")
 
 
 def read_tsp(path: Path) -> TSPInstance:
     """Read a TSPLIB instance, with its best known cost if an `optima.json` beside it has one."""
     sections = ("NODE_COORD_SECTION", "EDGE_WEIGHT_SECTION", "DISPLAY_DATA_SECTION")
-    file = read_sections(path, sections, SIZES)
+    sizes = SizeLimits(1, MAX_CITIES, "cities")
+    file = read_sections(path, sections, sizes)
     file.check_type("TSP", "rhumb reads symmetric TSP files here")
-    size = file.dimension(SIZES)
+    size = file.dimension(sizes)
     metric = file.choice("EDGE_WEIGHT_TYPE", TSPLIB_METRICS)
     name = file.name()
     known = read_best_known(path.parent, name)
@@ -130,15 +130,17 @@ def tidy_header(value: str) -> str:
 
     A name that was written and read again is the same for this function.
     """
-    return escape_controls(" ".join(value.split()))
+    one_line = " ".join(value.split())
+    return escape_controls(one_line)
 
 
 def format_numbers(values: np.ndarray) -> str:
     """Return numbers that read back equal; whole ones have no decimal point."""
     words: list[str] = []
     for value in values:
-        is_whole = value == int(value)
-        word = str(int(value)) if is_whole else repr(float(value))
+        whole = int(value)
+        is_whole = value == whole
+        word = str(whole) if is_whole else repr(float(value))
         words.append(word)
     return " ".join(words)
 
@@ -160,11 +162,13 @@ def check_tour_name(path: Path, name: str) -> None:
         return
     for number, line in text_lines(path):
         key, _, value = line.partition(":")
-        if key.strip().upper() != "NAME":
+        title = key.strip().upper()
+        if title != "NAME":
             continue
         found = comparable_name(value)
         if found not in ("", wanted):
-            shown = shorten(tidy_header(value).split(".")[0])
+            stem = tidy_header(value).split(".")[0]
+            shown = shorten(stem)
             advice = "if it fits all the same, take out this line"
             message = f"is a tour of {shown}, not of {shorten(name)}; {advice}"
             raise InputError.at(path, number, message)
@@ -173,4 +177,5 @@ def check_tour_name(path: Path, name: str) -> None:
 def comparable_name(name: str) -> str:
     """Return what the names of an instance and of its tours have in common."""
     first = name.split(".", maxsplit=1)[0]
-    return tidy_header(first).lower()
+    tidy = tidy_header(first)
+    return tidy.lower()

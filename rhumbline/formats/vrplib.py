@@ -36,7 +36,6 @@ VRPLIB_METRICS: dict[str, Metric] = {
     "EXACT_2D": "EXACT_2D",
     "EXPLICIT": "EXPLICIT",
 }
-SIZES = SizeLimits(2, LIMITS.max_customers + 1, "nodes (the depot and its customers)")
 
 
 @dataclass(frozen=True)
@@ -78,24 +77,28 @@ def read_vrp(path: Path) -> CVRPInstance:
     """
     if is_solomon(path):
         refuse_solomon(path)
-    file = read_sections(path, VRPLIB.sections, SIZES)
+    sizes = SizeLimits(2, LIMITS.max_customers + 1, "nodes (the depot and its customers)")
+    file = read_sections(path, VRPLIB.sections, sizes)
     file.check_type("CVRP", "rhumb reads files of capacitated vehicle routing here")
     refuse_duration_limits(file)
-    size = file.dimension(SIZES)
+    size = file.dimension(sizes)
     factor = load_factor(file)
     demand_rows = read_demands(file, size, factor)
     nodes = read_nodes(file, size, demand_rows)
-    if missing := set(nodes.numbers) ^ set(demand_rows):
+    missing = set(nodes.numbers) ^ set(demand_rows)
+    if missing:
         raise file.error(*explain_mismatch(file, demand_rows, missing))
     depot = read_depot(file, set(demand_rows))
     customers = [index for index, number in enumerate(nodes.numbers) if number != depot]
-    order = [nodes.numbers.index(depot), *customers]
+    depot_index = nodes.numbers.index(depot)
+    order = [depot_index, *customers]
     numbers = [nodes.numbers[index] for index in order]
     name = file.name()
     capacity = positive_header(file, "CAPACITY", "the load of a vehicle", factor)
     demands = tuple(demand_rows[number][1] for number in numbers)
     loads = Loads(demands, capacity, factor)
-    check_demands(file, [demand_rows[number][0] for number in numbers], numbers, loads)
+    lines = [demand_rows[number][0] for number in numbers]
+    check_demands(file, lines, numbers, loads)
     return CVRPInstance(
         name=name,
         metric=file.choice("EDGE_WEIGHT_TYPE", VRPLIB_METRICS),

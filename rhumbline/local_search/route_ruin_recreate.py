@@ -23,7 +23,6 @@ from rhumbline.problems.cvrp.instance import LIMITS
 from rhumbline.problems.metrics import geo_radians
 
 RoutesListener = Callable[[Routes], None]
-PLAN_TYPES = (Routes,)
 BEST = 1  # of the kernel's costs: that of the best plan
 
 

@@ -21,7 +21,6 @@ from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.jssp import JSSPInstance, Schedule
 
 ScheduleListener = Callable[[Schedule], None]
-PLAN_TYPES = (Schedule,)
 
 
 @dataclass(frozen=True)

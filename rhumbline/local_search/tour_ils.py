@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # numba is an extra
     from rhumbline.kernels.numba.tour_search.launch import TourSearch, TourSpace
 
 TourListener = Callable[[Tour], None]
-PLAN_TYPES = (Tour,)
 
 
 @dataclass(frozen=True)

@@ -31,4 +31,5 @@ def save_plan(path: str | Path, instance: Any, plan: Any, title: str = "") -> No
 def find_draw(problem: str) -> Callable[..., Any]:
     """Return the function that draws plans of a problem. Raises if there is none."""
     domain = DOMAINS.find(problem, "problem")
-    return resolve_name(domain.require("draw", "drawing a plan"))
+    draw = domain.require("draw", "drawing a plan")
+    return resolve_name(draw)

@@ -62,7 +62,8 @@ def positions(instance: Any) -> Float[np.ndarray, "N 2"]:
 
     The nodes of a matrix without positions are drawn where they were embedded.
     """
-    xy = instance.xy if instance.metric == "EXPLICIT" else None
+    has_matrix = instance.metric == "EXPLICIT"
+    xy = instance.xy if has_matrix else None
     if xy is None:
         xy = instance.planar_xy
     return np.asarray(xy, dtype=np.float64)

@@ -121,13 +121,15 @@ def line_styles(curves: Sequence[Curve], palette: Palette | None) -> dict[str, L
     The name of a curve decides its colour. Curves of one colour have different dashes.
     """
     if palette is None:
-        palette = assign_colours([curve.colour_name for curve in curves])
+        names = [curve.colour_name for curve in curves]
+        palette = assign_colours(names)
     styles: dict[str, LineStyle] = {}
     for curve in curves:
         if curve.label in styles:
             continue
         colour = palette.get(curve.colour_name, THEME.ink)
-        same_colour = sum(style.colour == colour for style in styles.values())
+        used_colours = [style.colour for style in styles.values()]
+        same_colour = used_colours.count(colour)
         styles[curve.label] = line_style(curve, colour, same_colour)
     return styles
 
@@ -392,22 +394,27 @@ def set_log_scale(axes: "Axes", which: str) -> None:
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axes.set(**{f"{which}scale": "log"})
+    scale = {f"{which}scale": "log"}
+    axes.set(**scale)
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axis.get_view_interval()
     labelled = (1.0, 2.0, 5.0)
     if high >= 200.0 * low:
         labelled = (1.0,)
-    axis.set_major_locator(LogLocator(subs=labelled))
-    axis.set_major_formatter(FuncFormatter(lambda value, place: plain_number(value)))
+    locator = LogLocator(subs=labelled)
+    formatter = FuncFormatter(lambda value, place: plain_number(value))
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(formatter)
     axis.set_minor_formatter(NullFormatter())
 
 
 def plain_number(value: float) -> str:
     """Return a number without a power of ten."""
-    if 1e-9 <= abs(value) < 1.0:
+    is_fraction = 1e-9 <= abs(value) < 1.0
+    if is_fraction:
         text = f"{value:.9f}"
-        return text.rstrip("0").rstrip(".")
+        digits = text.rstrip("0")
+        return digits.rstrip(".")
     return f"{value:,.10g}"
 
 

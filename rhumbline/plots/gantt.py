@@ -83,13 +83,15 @@ def operation_bars(instance: JSSPInstance, plan: Schedule) -> Iterator[Bar]:
 def chart_width(instance: JSSPInstance) -> float:
     """Return the inches of the time axis: more if machines have many operations."""
     operations_per_machine = 0.35 * instance.size / instance.machine_count
-    width = max(STYLE.min_width_inches, operations_per_machine + 4.0)
+    wanted = operations_per_machine + 4.0
+    width = max(STYLE.min_width_inches, wanted)
     return min(STYLE.max_width_inches, width)
 
 
 def row_height(instance: JSSPInstance) -> float:
     """Return the inches of a machine: fewer if there are many."""
-    return 0.42 if instance.machine_count <= 10 else 0.34
+    has_few_rows = instance.machine_count <= 10
+    return 0.42 if has_few_rows else 0.34
 
 
 def job_colours(count: int) -> list[Colour]:

@@ -61,7 +61,8 @@ def style_radar_axes(axes: "PolarAxes", angles: Sequence[float], categories: Seq
     )
     axes.set_yticklabels(["0", "", "0.5", "", "1"], fontsize=7, color=THEME.ink)
     axes.set_xticks(angles, list(categories), color=THEME.ink)
-    for text, side in zip(axes.get_xticklabels(), np.sin(angles), strict=True):
+    labels = axes.get_xticklabels()
+    for text, side in zip(labels, np.sin(angles), strict=True):
         text.set_horizontalalignment(label_alignment(side))
     axes.tick_params(axis="x", pad=6)
     axes.spines["polar"].set_visible(False)

@@ -26,7 +26,8 @@ def draw_tour(
 
     The default title has name, cost and gap.
     """
-    path = positions(instance)[[*tour.order, tour.order[0]]]
+    closed_order = [*tour.order, tour.order[0]]
+    path = positions(instance)[closed_order]
     if axes is None:
         width, height = np.ptp(path, axis=0).tolist()
         axes = new_axes(width, height)

@@ -11,8 +11,10 @@ def policies_by_problem(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Return the problem and the checkpoint of each name or path; refuse two of one problem."""
     found: dict[str, str] = {}
     for name in names:
-        path = str(find_checkpoint(name, ""))
-        problem = rules_of(load(path)).solves
+        checkpoint = find_checkpoint(name, "")
+        path = str(checkpoint)
+        policy = load(path)
+        problem = rules_of(policy).solves
         if problem in found:
             both = f"{found[problem]} and {name} both solve '{problem}'"
             raise InputError(f"{both}; give one --policy for each problem")

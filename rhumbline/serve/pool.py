@@ -59,14 +59,16 @@ class WorkerProcess:
 
     def send(self, kind: str, payload: Any) -> None:
         """Send a message to the worker. If it is dead, the listening thread reports that."""
+        message = (kind, payload)
         with contextlib.suppress(OSError):
-            self.connection.send((kind, payload))
+            self.connection.send(message)
 
     def stop_batch(self) -> None:
         """End the search of the current batch; the worker reports its best plans."""
-        if self.process.pid and self.process.is_alive():
+        pid = self.process.pid
+        if pid and self.process.is_alive():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.process.pid, STOP)
+                os.kill(pid, STOP)
 
     def cpu_seconds(self) -> float:
         """Return the processor time that the process has used so far; 0 if it is dead."""
@@ -74,7 +76,8 @@ class WorkerProcess:
             text = Path(f"/proc/{self.process.pid}/stat").read_text()
         except OSError:
             return 0.0
-        fields = text.rpartition(")")[2].split()  # after the name, which may hold anything
+        _, _, after_name = text.rpartition(")")  # the name may hold anything
+        fields = after_name.split()
         user_ticks = int(fields[11])
         system_ticks = int(fields[12])
         return (user_ticks + system_ticks) / os.sysconf("SC_CLK_TCK")
@@ -94,4 +97,5 @@ class WorkerProcess:
 def threads_per_worker(workers: int) -> int:
     """Return how many threads each worker may use: the cores are shared."""
     cores = len(os.sched_getaffinity(0))
-    return max(1, cores // workers)
+    cores_per_worker = cores // workers
+    return max(1, cores_per_worker)

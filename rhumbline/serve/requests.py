@@ -91,11 +91,12 @@ def parse_request(body: Any, settings: ServiceSettings) -> JobRequest:
     option_names = ("seconds", "attempts", "search", "then", "seed", "top", "latents")
     fields: dict[str, Any] = {str(name): value for name, value in body.items()}
     options = {name: fields.pop(name) for name in option_names if name in fields}
-    seconds = number_within(options, "seconds", settings.max_seconds)
+    max_seconds = settings.max_seconds
+    seconds = number_within(options, "seconds", max_seconds)
     attempts = whole_number_within(options, "attempts", 1, LIMITS.max_attempts)
     if seconds is None:
         # A job in attempts alone has an end in time as well: a service must not be occupied.
-        seconds = settings.default_seconds if attempts is None else settings.max_seconds
+        seconds = settings.default_seconds if attempts is None else max_seconds
     search = options.get("search")
     if search is not None:
         check_name(search, "search", tuple(STRATEGIES))
@@ -203,17 +204,18 @@ def check_name(value: Any, what: str, known: tuple[str, ...]) -> None:
     if value in known:
         return
     hint = did_you_mean(value, known) if isinstance(value, str) else ""
-    raise InputError(
-        f"{what} is {quote_value(value)}, which is not known{hint}; use {', '.join(known)}"
-    )
+    found = f"{what} is {quote_value(value)}, which is not known{hint}"
+    raise InputError(f"{found}; use {', '.join(known)}")
 
 
 def quote_value(value: Any) -> str:
     """Return a value of a request for a message: short, and on one line."""
-    return repr(value)[: LIMITS.max_quoted_characters]
+    text = repr(value)
+    return text[: LIMITS.max_quoted_characters]
 
 
 def drop_unprintable(text: str) -> str:
     """Return the text without characters that do not print."""
     letters = [letter for letter in text if letter.isprintable()]
-    return "".join(letters[: LIMITS.max_name_characters])
+    shown = letters[: LIMITS.max_name_characters]
+    return "".join(shown)

@@ -109,7 +109,9 @@ class Service:
 
     def find_by_key(self, client: str, body: Any, key: str | None) -> Job | None:
         """Return the job that was sent with a key before; refuse another body with this key."""
-        known = None if key is None else self.store.find_by_key(client, key)
+        if key is None:
+            return None
+        known = self.store.find_by_key(client, key)
         if known is None:
             return None
         if known.body != body:
@@ -182,17 +184,20 @@ class Service:
     def decode(self, job: Job, latent: Sequence[float]) -> dict[str, Any]:
         """Return the plan that the policy builds at one latent."""
         decoder = self.start_decoder()
-        return decoder.ask("plan", job.body, list(latent))
+        coordinates = list(latent)
+        return decoder.ask("plan", job.body, coordinates)
 
     def landscape(self, job: Job, extent: float) -> dict[str, Any]:
         """Return the costs over a two-dimensional latent space; the latest ones are kept."""
-        known = self.landscapes.get((job.id, extent))
+        key = (job.id, extent)
+        known = self.landscapes.get(key)
         if known is None:
             decoder = self.start_decoder()
             known = decoder.ask("landscape", job.body, extent)
             with self.lock:
-                self.landscapes[job.id, extent] = known
-                if len(self.landscapes) > TUNING.max_landscapes:
+                self.landscapes[key] = known
+                is_full = len(self.landscapes) > TUNING.max_landscapes
+                if is_full:
                     oldest = next(iter(self.landscapes))
                     self.landscapes.pop(oldest)
         return known
@@ -268,7 +273,8 @@ class Service:
         payload: list[dict[str, Any]] = []
         for job in batch:
             start = job.best["plan"] if job.best else None
-            payload.append({"body": job.body, "start": start})
+            part = {"body": job.body, "start": start}
+            payload.append(part)
         worker.send("solve", payload)
 
     def worker_of(self, job: Job) -> WorkerProcess | None:
@@ -305,7 +311,8 @@ class Service:
             job.started = time.time()
             self.totals.wait_seconds += job.wait_seconds
         elif message.kind == "progress":
-            job.progress = facts | {"share": min(1.0, facts["elapsed"] / job.seconds)}
+            share = facts["elapsed"] / job.seconds
+            job.progress = facts | {"share": min(1.0, share)}
         elif message.kind == "improved":
             self.keep_best(job, facts)
         elif message.kind == "latents" and job.latents is not None:
@@ -341,9 +348,11 @@ class Service:
         job.error = error
         job.ended = time.time()
         self.store.update(job)
-        if job.latents is not None and job.latents.tried:
-            self.store.save_latents(job.id, job.latents)
-        self.totals.jobs[str(state)] += 1
+        log = job.latents
+        if log is not None and log.tried:
+            self.store.save_latents(job.id, log)
+        state_name = str(state)
+        self.totals.jobs[state_name] += 1
         self.jobs.pop(job.id, None)
         self.stored_at.pop(job.id, None)
         job.notify()
@@ -412,15 +421,18 @@ class Service:
             for worker in self.workers:
                 if not worker.batch:
                     continue
-                seconds = TUNING.stuck_factor * max(job.seconds for job in worker.batch)
-                cpu_seconds = (worker.cpu_seconds() - worker.cpu_begun) / self.threads
+                longest = max(job.seconds for job in worker.batch)
+                seconds = TUNING.stuck_factor * longest
+                cpu_spent = worker.cpu_seconds() - worker.cpu_begun
+                cpu_seconds = cpu_spent / self.threads
                 took_long = now - worker.begun > seconds + TUNING.stuck_seconds
                 if took_long or cpu_seconds > seconds + TUNING.stuck_cpu_seconds:
                     worker.kill()
 
     def delete_old(self) -> int:
         """Delete jobs that ended longer ago than they are kept."""
-        before = time.time() - self.settings.keep_seconds
+        now = time.time()
+        before = now - self.settings.keep_seconds
         return self.store.delete_ended_before(before)
 
     def close(self) -> None:

@@ -27,5 +27,6 @@ class ServiceSettings:
 
 def default_workers() -> int:
     """Return one worker per core, and at least two, so that short jobs can overtake long ones."""
-    cores = len(os.sched_getaffinity(0))
+    usable = os.sched_getaffinity(0)
+    cores = len(usable)
     return max(2, cores)

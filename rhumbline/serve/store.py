@@ -48,17 +48,19 @@ class JobStore:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.lock_folder(folder)
-            self.database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self.database.execute("PRAGMA journal_mode=WAL")
-            self.database.execute("PRAGMA synchronous=NORMAL")
-            version = self.database.execute("PRAGMA user_version").fetchone()[0]
+            database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self.database = database
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute("PRAGMA synchronous=NORMAL")
+            row = database.execute("PRAGMA user_version").fetchone()
+            version = row[0]
             if version not in (0, self.format_version):
                 message = (
                     f"has format {version}, this version of rhumbline reads {self.format_version}"
                 )
                 raise InputError(f"{path}: {message}; use another folder (--data)")
-            self.database.executescript(SCHEMA)
-            self.database.execute(f"PRAGMA user_version={self.format_version}")
+            database.executescript(SCHEMA)
+            database.execute(f"PRAGMA user_version={self.format_version}")
         except (OSError, sqlite3.Error) as error:
             raise InputError(f"{path}: cannot be used ({error}); choose another --data") from error
 
@@ -120,9 +122,11 @@ class JobStore:
 
     def save_latents(self, job_id: str, log: LatentLog) -> None:
         """Store the latents of a job that has ended."""
-        record = zlib.compress(log.to_json().encode())
+        text = log.to_json()
+        record = zlib.compress(text.encode())
+        row = (job_id, record)
         with self.lock:
-            self.database.execute("INSERT OR REPLACE INTO latents VALUES (?, ?)", (job_id, record))
+            self.database.execute("INSERT OR REPLACE INTO latents VALUES (?, ?)", row)
 
     def find_latents(self, job_id: str) -> StoredLatents | None:
         """Return the stored latents of a job."""

@@ -168,8 +168,10 @@ class Worker:
     def policy_for(self, problem: str) -> Any:
         """Return the policy of a problem, which is loaded once."""
         if problem not in self.policies:
-            name = dict(self.settings.policies).get(problem)
-            self.policies[problem] = load_policy(name, problem)
+            names = dict(self.settings.policies)
+            name = names.get(problem)
+            policy = load_policy(name, problem)
+            self.policies[problem] = policy
         return self.policies[problem]
 
     def answer(self, question: Callable[..., Any], payload: dict[str, Any]) -> None:

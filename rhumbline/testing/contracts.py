@@ -28,7 +28,8 @@ def group_by_shape(instances: Sequence[Any]) -> list[list[Any]]:
     """Return the instances in groups that fit into one batch each."""
     groups: dict[Any, list[Any]] = defaultdict(list)
     for instance in instances:
-        groups[instance.shape].append(instance)
+        group = groups[instance.shape]
+        group.append(instance)
     return list(groups.values())
 
 

@@ -90,7 +90,8 @@ def check_neighbours(policy: Any, rules: Any, batch: Any, latents: torch.Tensor)
     """Check that an instance is decoded alike alone and among others."""
     starts = rules.starts(batch)
     whole = log_prob_of_rollouts(policy, rules, batch, latents, starts)
-    for row in range(len(starts)):
+    count = len(starts)
+    for row in range(count):
         one = slice(row, row + 1)
         alone = log_prob_of_rollouts(policy, rules, batch[one], latents[one], starts[one])
         expect(
@@ -147,7 +148,8 @@ def memory_of(policy: Any, batch: Any, latents: torch.Tensor) -> Any:
     """Return the memory of a batch; of a population, that of the members its latents name."""
     memory = policy.encode(batch)
     if isinstance(memory, PopulationMemory):
-        return memory.pick(latents[:, 0, 0].long())
+        members = latents[:, 0, 0].long()
+        return memory.pick(members)
     return memory
 
 
@@ -201,7 +203,8 @@ def copy_policy(policy: Any, noise: float = 0.0) -> Any:
         copy = type(policy)(policy.architecture)
         copy.load_state_dict(policy.state_dict())
         for weight in copy.parameters():
-            weight.data.add_(noise * torch.randn_like(weight))
+            change = noise * torch.randn_like(weight)
+            weight.data.add_(change)
     return copy
 
 

@@ -145,4 +145,5 @@ def check_batch_mates(searcher: Searcher, instances: Sequence[Any]) -> None:
 def are_close(a: float, b: float) -> bool:
     """Return whether two costs agree but for rounding."""
     size = max(1.0, abs(a))
-    return abs(a - b) <= TOLERANCE * size
+    difference = abs(a - b)
+    return difference <= TOLERANCE * size

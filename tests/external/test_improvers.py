@@ -148,7 +148,7 @@ def test_auto_is_our_own_solver_of_the_problem() -> None:
     """It takes the problem's plans; a problem without one is refused in a sentence."""
     for problem, domain in DOMAINS.items():
         name = improvers.resolve_solver("auto", problem)
-        assert domain.plan in improvers.load_solver(name).PLAN_TYPES
+        assert domain.plan in SOLVERS[name].plan_types
         assert SOLVERS[name].module.startswith("rhumbline.local_search.")
     assert improvers.resolve_solver("lkh", "tsp") == "lkh"
     assert improvers.resolve_solver("auto", "knapsack") == "auto"

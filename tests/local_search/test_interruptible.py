@@ -104,7 +104,7 @@ def test_every_solver_can_be_interrupted(name: str) -> None:
         Tour: (CITIES, Tour(tuple(range(300)))),
         Routes: (ROUND_TRIPS, Routes(tuple((c,) for c in range(1, 300)))),
         Schedule: (LARGE, one_by_one(LARGE)),
-    }[improvers.load_solver(name).PLAN_TYPES[0]]
+    }[improvers.SOLVERS[name].plan_types[0]]
     plan.check(instance)
     costs: list[float] = []
 

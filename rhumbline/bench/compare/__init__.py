@@ -38,14 +38,13 @@ from rhumbline.errors import InputError
 from rhumbline.pipeline import find_device, load_policy, make_tasks
 from rhumbline.search.strategies import default_strategy_for_task, parse_settings
 
-DEFAULT = "default"  # the strategy that `rhumb solve` takes
-
 
 @dataclass(frozen=True)
 class Comparison:
     """What is compared: every strategy with every policy, at every budget."""
 
-    strategies: tuple[str, ...] = (DEFAULT,)  # settings follow a name: cmaes+components=2
+    default_strategy: ClassVar[str] = "default"  # stands for what `rhumb solve` takes
+    strategies: tuple[str, ...] = (default_strategy,)  # settings follow: cmaes+components=2
     policies: tuple[str, ...] = ("",)  # shipped names or paths; "" is the default of the problem
     attempts: tuple[int, ...] = ()  # for each instance
     seconds: tuple[float, ...] = ()  # for each instance; instances solved together share the sum
@@ -112,7 +111,8 @@ def refuse_repeated(option: str, values: Sequence[Any]) -> None:
     different = set(values)
     if len(different) == len(values):
         return
-    given = ",".join(str(value) for value in values)
+    texts = [str(value) for value in values]
+    given = ",".join(texts)
     raise InputError(f"{option} {given}: expected different values with commas between them")
 
 
@@ -165,7 +165,7 @@ def smallest_instance(instances: InstanceSet) -> Any:
 
 def resolve_default(method: Method, instances: InstanceSet, options: BenchOptions) -> Method:
     """Return the method with the strategy that `rhumb solve` takes, where none is named."""
-    if method.strategy != DEFAULT:
+    if method.strategy != Comparison.default_strategy:
         return method
     smallest = smallest_instance(instances)
     name = method.policy.replace("{problem}", smallest.problem)
@@ -188,11 +188,13 @@ def weights_digest(name: str | None, problem: str) -> str:
     path = find_checkpoint(name, problem)
     tensors, _ = read_tensor_file(path)
     digest = sha256()
-    for key in sorted(tensors):
+    keys = sorted(tensors)
+    for key in keys:
         digest.update(key.encode())
         tensor = tensors[key]
         values = tensor.float() if tensor.is_floating_point() else tensor
-        digest.update(values.numpy().tobytes())
+        content = values.numpy().tobytes()
+        digest.update(content)
     return digest.hexdigest()[:8]
 
 
@@ -212,6 +214,7 @@ def comparison_origin(digests: dict[str, str], options: BenchOptions) -> Origin:
 def compile_kernels(pairs: Sequence[MethodOnSet]) -> None:
     """Make the attempts that do not count, so that the kernels of a comparison are compiled."""
     for pair in pairs:
-        assert isinstance(pair.runner, SearchRunner)
-        first = pair.instance_set.instances[: pair.runner.together]
-        pair.runner.warm_up(first, 0)
+        runner = pair.runner
+        assert isinstance(runner, SearchRunner)
+        first = pair.instance_set.instances[: runner.together]
+        runner.warm_up(first, 0)

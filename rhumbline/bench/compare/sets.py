@@ -23,16 +23,16 @@ from rhumbline.files.discovery import find_instance_files
 from rhumbline.formats.safe_io import read_bytes
 from rhumbline.registry import suggest_known
 
-REFERENCES = Path(__file__).parents[3] / "benchmarks" / "reference"  # of a clone
-
 
 def find_test_sets() -> dict[str, tuple[str, str]]:
     """Return the problem and the digest of each standard test set."""
     found: dict[str, tuple[str, str]] = {}
     for problem, record in BENCH_PROBLEMS.items():
-        if record.recipes:
-            for name, one in record.recipes.standard.items():
-                found[name] = (problem, one.digest)
+        if not record.recipes:
+            continue
+        standard = record.recipes.standard
+        for name, one in standard.items():
+            found[name] = (problem, one.digest)
     return found
 
 
@@ -47,10 +47,11 @@ class SetSelection:
     skip: int = 0
     validation: bool = False
     varied: bool = False
-    references: Path = REFERENCES
+    references: Path = Path(__file__).parents[3] / "benchmarks" / "reference"  # of a clone
 
     def __post_init__(self) -> None:
-        if self.first < 1 or not 0 <= self.skip < self.first:
+        has_instances = 0 <= self.skip < self.first
+        if self.first < 1 or not has_instances:
             raise InputError(
                 f"--skip {self.skip} of the first {self.first} leaves nothing to solve"
             )
@@ -132,16 +133,18 @@ def make_file_set(place: str, problem: str, instances: tuple[Any, ...], digest: 
         if names.count(name) > 1:
             raise InputError(f"{place}: two instances are called '{name}'")
     known = tuple(instance.best_known for instance in instances)
-    folder = re.sub(r"[^\w.-]", "", Path(place).name)
+    last_part = Path(place).name
+    folder = re.sub(r"[^\w.-]", "", last_part)
     title = f"{folder or 'files'}, {problem}"
     referee = "best known" if any(known) else ""
     facts = f"{digest} {problem} {names} {known}"
+    set_digest = sha256(facts.encode()).hexdigest()
     return InstanceSet(
         spec=SetSpec(title, problem, files=place),
         instances=instances,
         references=known,
         referee=referee,
-        digest=sha256(facts.encode()).hexdigest()[:16],
+        digest=set_digest[:16],
     )
 
 
@@ -171,7 +174,8 @@ def draw_validation_set(name: str, selection: SetSelection) -> InstanceSet:
 def draw_uniform_set(name: str, count: int) -> DrawnInstances:
     """Return instances as the test sets have them, such as tsp150, vrp100 or jssp10x10 names."""
     problem, size = parse_set_name(name)
-    sets = validation_sets()[problem]
+    by_problem = validation_sets()
+    sets = by_problem[problem]
     return sets.uniform(size, count)
 
 

@@ -55,8 +55,9 @@ def paired_difference(ours: dict[str, float], theirs: dict[str, float]) -> MeanD
     common = [name for name in ours if theirs.get(name)]
     if not common:
         return None
-    ratios = [ours[name] / theirs[name] for name in common]
-    percents = 100.0 * (np.array(ratios) - 1.0)
+    ratios = np.array([ours[name] / theirs[name] for name in common])
+    excess = ratios - 1.0
+    percents = 100.0 * excess
     return mean_difference(percents)
 
 
@@ -64,12 +65,14 @@ def costs_by_instance(results: Sequence[Result]) -> dict[str, float]:
     """Return the cost of each instance, averaged over seeds; instances without a plan lack."""
     found: dict[str, list[float]] = {}
     for result in results:
-        if result.cost is not None:
+        cost = result.cost
+        if cost is not None:
             costs = found.setdefault(result.instance, [])
-            costs.append(result.cost)
+            costs.append(cost)
     means: dict[str, float] = {}
     for name, costs in found.items():
-        means[name] = float(np.mean(costs))
+        mean = np.mean(costs)
+        means[name] = float(mean)
     return means
 
 
@@ -88,8 +91,10 @@ def known_costs(results: Sequence[Result]) -> tuple[dict[str, float], str]:
 def comparison_tables(results: Sequence[Result]) -> str:
     """Return a table for each set in Markdown, and sentences on the paired differences."""
     parts = list[str]()
-    for name, mine in group_results(results, lambda result: result.set).items():
-        parts += [f"### {name}", comparison_table(mine)]
+    by_set = group_results(results, lambda result: result.set)
+    for name, mine in by_set.items():
+        table = comparison_table(mine)
+        parts += [f"### {name}", table]
         notes = difference_notes(mine)
         if notes:
             parts.append("\n".join(notes))

@@ -158,7 +158,8 @@ def join_groups(groups: Mapping[str, Sequence[Result]]) -> list[Result]:
 
 def has_steps(results: Sequence[Result]) -> bool:
     """Return whether some trace has several steps."""
-    return any(len(result.trace) > 1 for result in results)
+    step_counts = [len(result.trace) for result in results]
+    return any(count > 1 for count in step_counts)
 
 
 def has_gaps(results: Sequence[Result]) -> bool:
@@ -171,13 +172,18 @@ def anytime_figure(results: Sequence[Result], palette: Palette | None = None) ->
 
     Returns None unless all references are known and there are at least two curves.
     """
-    shown = join_groups(keep_common_instances(group_by_label(results)))
-    machines = list(dict.fromkeys(result.hardware for result in shown))
+    by_label = group_by_label(results)
+    common = keep_common_instances(by_label)
+    shown = join_groups(common)
+    hardware = [result.hardware for result in shown]
+    machines = list(dict.fromkeys(hardware))
     several_machines = len(machines) > 1
 
     def name_of(result: Result) -> str:
         name = colour_name(result)
-        return f"{name}, {result.hardware}" if several_machines else name
+        if not several_machines:
+            return name
+        return f"{name}, {result.hardware}"
 
     families = group_by_label(shown, name_of, FIELDS.origin)
     if len(families) < 2 or not has_gaps(shown):
@@ -200,16 +206,20 @@ def is_one_search(results: Sequence[Result]) -> bool:
 
     A family of methods with different budgets has a point for each instead.
     """
-    if len({result.method for result in results}) > 1:
+    methods = {result.method for result in results}
+    if len(methods) > 1:
         return False
-    return all(result.trace for result in results) and has_steps(results)
+    have_traces = all(result.trace for result in results)
+    return have_traces and has_steps(results)
 
 
 def figure_title(results: Sequence[Result]) -> str:
     """Return the set of a figure and the number of its instances."""
+    set_name = results[0].set
     instances = {result.instance for result in results}
-    sample = sample_text(len(instances))
-    return f"{results[0].set}: {sample}"
+    count = len(instances)
+    sample = sample_text(count)
+    return f"{set_name}: {sample}"
 
 
 def sample_text(count: int) -> str:
@@ -356,10 +366,11 @@ def mean_and_half_interval(
     values: Float[np.ndarray, "I G"],
 ) -> tuple[Float[np.ndarray, "G"], Float[np.ndarray, "G"]]:
     """Return the mean over instances and half its 95 % interval, which is 0 for one instance."""
+    mean = values.mean(0)
     half = np.zeros_like(values[0])
     if len(values) > 1:
         half = half_interval_95(values)
-    return values.mean(0), half
+    return mean, half
 
 
 def latest_values(

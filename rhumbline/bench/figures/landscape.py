@@ -36,8 +36,10 @@ def compute_landscapes(task: Task, points: int, generations: int) -> list[Landsc
         )
     half_width = 1.5  # A search may leave the box [-1, 1] that latents were trained in.
     axis = torch.linspace(-half_width, half_width, points, device=task.device)
-    latents = torch.cartesian_prod(axis, axis).flip(1)
-    cost = grid_costs(task, latents).reshape(task.count, points, points)
+    grid = torch.cartesian_prod(axis, axis)
+    latents = grid.flip(1)
+    cost = grid_costs(task, latents)
+    cost = cost.reshape(task.count, points, points)
     means, deviation = search_path(task, generations)
     coordinates = axis.cpu().numpy().astype(np.float64)
     return [

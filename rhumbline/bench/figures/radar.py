@@ -199,10 +199,12 @@ def short_name_palette(names: Sequence[str], palette: Palette | None) -> Palette
         return None
     colours: dict[str, str] = {}
     for name, colour in palette.items():
-        colours.setdefault(name.split(",")[0], colour)
+        short_name = name.split(",")[0]
+        colours.setdefault(short_name, colour)
     colours.update(palette)
     chosen: dict[str, str] = {}
     for name in names:
         unlabelled = name.split(" (")[0]
-        chosen[name] = colours.get(name, colours.get(unlabelled, THEME.ink))
+        default = colours.get(unlabelled, THEME.ink)
+        chosen[name] = colours.get(name, default)
     return chosen

@@ -112,7 +112,8 @@ def read_references(path: Path) -> References:
         )
     others = {"bound": bound, "made_by": made_by, "made_on": made_on}
     for name, column in others.items():
-        if column.shape not in ((), cost.shape):
+        fits = column.shape in ((), cost.shape)
+        if not fits:
             raise InputError(
                 f"{path}: `{name}` has shape {list(column.shape)}, but there are {len(cost)} costs"
             )
@@ -134,14 +135,17 @@ def add_references(path: Path, found: References) -> None:
         "cost": merged.cost,
         "made_by": compact_column(merged.made_by, merged),
     }
-    if any(merged.made_on[merged.has_cost]):
+    known_machines = merged.made_on[merged.has_cost]
+    if any(known_machines):
         columns["made_on"] = compact_column(merged.made_on, merged)
-    if not np.isnan(merged.bound).all():
+    is_unknown = np.isnan(merged.bound)
+    if not is_unknown.all():
         columns["bound"] = merged.bound
     content = io.BytesIO()
     np.savez_compressed(content, **columns)  # pyright: ignore[reportArgumentType]
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, content.getvalue())
+    data = content.getvalue()
+    write_bytes(path, data)
 
 
 def refuse_broken_bounds(path: Path, references: References) -> None:

@@ -65,7 +65,8 @@ def check_command(
     Example: rhumb check examples/harbour100.tsp examples/harbour100.opt.tour
     """
     limits = Limits(vehicles, capacity)
-    raise typer.Exit(run_command(lambda: check_given_plans(paths, limits, as_json)))
+    exit_code = run_command(lambda: check_given_plans(paths, limits, as_json))
+    raise typer.Exit(exit_code)
 
 
 def check_given_plans(paths: Sequence[Path], limits: Limits, as_json: bool) -> int:

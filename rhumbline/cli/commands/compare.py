@@ -25,7 +25,20 @@ if TYPE_CHECKING:
     from rhumbline.bench.methods import BenchOptions
     from rhumbline.bench.runner import MethodOnSet
 
-DESCRIPTION = """\
+
+def run_compare(words: Sequence[str]) -> int:
+    """Parse the words behind `bench compare` and run; return the exit code."""
+    given = make_parser().parse_args(words)
+    body = partial(compare_methods, given)
+    return run_command(body)
+
+
+def make_parser() -> SuggestingParser:
+    """Return the parser of the command's options."""
+    as_written = argparse.RawDescriptionHelpFormatter
+    parser = SuggestingParser(
+        "rhumb bench compare",
+        description="""\
 Compare strategies and policies at equal attempts or equal seconds, instance by instance. SET is a
 standard test set (tsp100, vrp200, jssp10x10, ...), a file, a folder or a pattern. With --validation
 it names a set of validation instances, of any size.
@@ -35,28 +48,13 @@ table) and the mean difference to the first method of the same budget, instance 
 95 % intervals. Lines of JSON are added to --out, as for a suite. Run again with the same
 file, a comparison continues where it stopped; other strategies or budgets are added. Choose
 settings on validation instances, never on a test set.
-"""
-EXAMPLES = """examples:
+""",
+        epilog="""examples:
   rhumb bench compare tsp100 --first 1000 --search sampling,cmaes,cmaes-refine --attempts 160,1600
   rhumb bench compare vrp200 --validation --varied --first 32 --policy cvrp,runs/new.safetensors
   rhumb bench compare tsp150 --validation --search cmaes,cmaes+top=4+components=2 --seconds 2
   rhumb bench compare instances/cvrplib --seconds 10 --together 1 --then none,auto
-"""
-
-
-def run_compare(words: Sequence[str]) -> int:
-    """Parse the words behind `bench compare` and run; return the exit code."""
-    given = make_parser().parse_args(words)
-    return run_command(partial(compare_methods, given))
-
-
-def make_parser() -> SuggestingParser:
-    """Return the parser of the command's options."""
-    as_written = argparse.RawDescriptionHelpFormatter
-    parser = SuggestingParser(
-        "rhumb bench compare",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
+""",
         formatter_class=as_written,
     )
     add_set_options(parser)
@@ -173,26 +171,29 @@ def parse_words(text: str) -> tuple[str, ...]:
 def parse_solvers(text: str) -> tuple[str, ...]:
     """Return names of solvers with commas between them, for argparse; "" stands for none."""
     words = parse_words(text)
-    return tuple("" if word == "none" else word for word in words)
+    solvers = ["" if word == "none" else word for word in words]
+    return tuple(solvers)
 
 
 def parse_integers(text: str) -> tuple[int, ...]:
     """Return whole numbers with commas between them, for argparse."""
     words = text.split(",")
-    return tuple(map(int, words))
+    numbers = [int(word) for word in words]
+    return tuple(numbers)
 
 
 def parse_numbers(text: str) -> tuple[float, ...]:
     """Return numbers with commas between them, for argparse."""
     words = text.split(",")
-    return tuple(map(float, words))
+    numbers = [float(word) for word in words]
+    return tuple(numbers)
 
 
 def compare_methods(given: argparse.Namespace) -> int:
     """Read the sets, prepare the methods, and measure."""
     with defer_signals():
         from rhumbline.bench.compare import Comparison, compile_kernels, prepare_comparison
-        from rhumbline.bench.compare.sets import REFERENCES, SetSelection, load_sets
+        from rhumbline.bench.compare.sets import SetSelection, load_sets
         from rhumbline.bench.methods import BenchOptions
         from rhumbline.cli.bench_run import print_warning
     selection = SetSelection(
@@ -200,7 +201,7 @@ def compare_methods(given: argparse.Namespace) -> int:
         skip=given.skip,
         validation=given.validation,
         varied=given.varied,
-        references=given.references or REFERENCES,
+        references=given.references or SetSelection.references,
     )
     comparison = Comparison(
         strategies=given.search,
@@ -257,10 +258,11 @@ def default_file(pairs: "Sequence[MethodOnSet]") -> Path:
     """Return where lines are added if no file is named: one file for each choice of sets."""
     from rhumbline.cli.bench_run import RESULTS_FOLDER
 
-    sets = dict.fromkeys(pair.instance_set.spec.name for pair in pairs)
-    words = " ".join(sets)
-    name = re.sub(r"[^\w.]+", "-", words)
-    return RESULTS_FOLDER / f"compare-{name[:100]}.jsonl"
+    names = [pair.instance_set.spec.name for pair in pairs]
+    distinct_names = dict.fromkeys(names)
+    words = " ".join(distinct_names)
+    stem = re.sub(r"[^\w.]+", "-", words)[:100]
+    return RESULTS_FOLDER / f"compare-{stem}.jsonl"
 
 
 def print_tables(file: Path, comparison: "Comparison", pairs: "Sequence[MethodOnSet]") -> None:

@@ -27,7 +27,8 @@ def info_command(
 
     Example: rhumb info
     """
-    raise typer.Exit(run_command(lambda: print_info(checkpoint, as_json)))
+    exit_code = run_command(lambda: print_info(checkpoint, as_json))
+    raise typer.Exit(exit_code)
 
 
 def print_info(checkpoint: str, as_json: bool) -> None:
@@ -78,7 +79,8 @@ def device_names() -> list[str]:
 
     threads = torch.get_num_threads()
     names = [f"cpu ({threads} threads)"]
-    for index in range(torch.cuda.device_count()):
+    gpu_count = torch.cuda.device_count()
+    for index in range(gpu_count):
         name = torch.cuda.get_device_name(index)
         names.append(f"cuda:{index} ({name})")
     return names

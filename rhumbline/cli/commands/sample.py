@@ -78,9 +78,11 @@ def sample_command(
         raise typer.BadParameter(message, param_hint="--power")
     mutation = None
     if mutate:
-        mutation = Mutation(mutate, 0.5 if power is None else power)
+        strength = 0.5 if power is None else power
+        mutation = Mutation(mutate, strength)
     request = SampleRequest(problem, size, count, seed, mutation)
-    raise typer.Exit(run_command(lambda: write_samples(request, out, force)))
+    exit_code = run_command(lambda: write_samples(request, out, force))
+    raise typer.Exit(exit_code)
 
 
 def write_samples(request: SampleRequest, out: Path, force: bool) -> None:
@@ -161,5 +163,7 @@ def mutate_points(xy: "np.ndarray", mutation: Mutation, seed: int) -> "np.ndarra
     for place, points in enumerate(xy):
         rng = np.random.default_rng([seed, place])
         exact = points.astype(np.float64)
-        mutated.append(mutate(exact, mutation.operator, mutation.power, rng))
-    return np.stack(mutated).astype(xy.dtype)
+        changed = mutate(exact, mutation.operator, mutation.power, rng)
+        mutated.append(changed)
+    stacked = np.stack(mutated)
+    return stacked.astype(xy.dtype)

@@ -79,5 +79,6 @@ def parse_duration(text: str) -> float:
         raise InputError(
             f"--keep is '{text[:20]}', expected a number with s, m, h or d, such as 7d"
         )
-    number, unit = found.groups()
-    return int(number) * unit_seconds[unit]
+    count, unit = found.groups()
+    seconds = unit_seconds[unit]
+    return int(count) * seconds

@@ -43,7 +43,8 @@ def start_compiling_for(place: Path) -> None:
 
 def check_seconds(value: float | None) -> float | None:
     """Return the number of seconds; refuse it unless it is finite and above 0."""
-    if value is not None and not (value > 0 and math.isfinite(value)):
+    is_valid = value is None or (value > 0 and math.isfinite(value))
+    if not is_valid:
         raise typer.BadParameter(f"{value} is not a number of seconds above 0")
     return value
 

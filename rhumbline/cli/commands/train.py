@@ -33,18 +33,6 @@ from rhumbline.training.run_folder import (
 if TYPE_CHECKING:
     from rhumbline.training.loop import Report
 
-DESCRIPTION = """\
-Train a policy by a recipe, until --minutes or the recipe's `updates`. \
-Each report writes OUT/policy.safetensors, a line
-of OUT/metrics.jsonl, and the state that --resume continues from, also on another machine.
-"""
-EXAMPLES = """examples:
-  rhumb train recipes/tsp100.toml --minutes 30
-  rhumb train recipes/tsp100.toml --minutes 30 --resume runs/tsp100
-  rhumb train recipes/cvrp-own.toml --data deliveries/ --minutes 30
-  rhumb train recipes/tsp100.toml --set updates=50000 --out runs/a --resume auto
-  torchrun --nproc-per-node 8 -m rhumbline train recipes/tsp100.toml --minutes 60
-"""
 # The title and the format of each field of a report.
 COLUMNS = {
     "update": ",",
@@ -61,18 +49,30 @@ COLUMNS = {
 
 def run_train(words: Sequence[str]) -> int:
     """Parse the words behind `train`, train, and return the exit code."""
-    options = train_parser().parse_args(words)
+    parser = train_parser()
+    options = parser.parse_args(words)
     rank = os.environ.get("RANK", "0")  # set by torchrun
     prefix = "" if rank == "0" else f"process {rank}: "
-    return run_command(partial(run_training, options), prefix)
+    body = partial(run_training, options)
+    return run_command(body, prefix)
 
 
 def train_parser() -> SuggestingParser:
     """Return the parser of the options of `train`."""
     parser = SuggestingParser(
         "rhumb train",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
+        description="""\
+Train a policy by a recipe, until --minutes or the recipe's `updates`. \
+Each report writes OUT/policy.safetensors, a line
+of OUT/metrics.jsonl, and the state that --resume continues from, also on another machine.
+""",
+        epilog="""examples:
+  rhumb train recipes/tsp100.toml --minutes 30
+  rhumb train recipes/tsp100.toml --minutes 30 --resume runs/tsp100
+  rhumb train recipes/cvrp-own.toml --data deliveries/ --minutes 30
+  rhumb train recipes/tsp100.toml --set updates=50000 --out runs/a --resume auto
+  torchrun --nproc-per-node 8 -m rhumbline train recipes/tsp100.toml --minutes 60
+""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -214,12 +214,14 @@ def record_reports(reports: "Iterator[Report]", out: Path, *, quiet: bool) -> "I
 
 def is_first_process() -> bool:
     """Return whether this is the process of rank 0, or the only one."""
-    return os.environ.get("RANK", "0") == "0"
+    rank = os.environ.get("RANK", "0")
+    return rank == "0"
 
 
 def append_metrics(path: Path, report: "Report") -> None:
     """Append a report to a file as a line of JSON; a part of a line is removed."""
-    line = json.dumps(asdict(report)) + "\n"
+    facts = asdict(report)
+    line = json.dumps(facts) + "\n"
     content = line.encode()
     try:
         with path.open("a+b", buffering=0) as file:
@@ -238,7 +240,8 @@ def complete_length(file: FileIO) -> int:
     """Return the length of a file without the part of a line that a full disk or a kill left."""
     end = file.seek(0, os.SEEK_END)
     tail = 1 << 16  # more than a line has
-    file.seek(max(0, end - tail))
+    start = max(0, end - tail)
+    file.seek(start)
     last = file.read(min(end, tail))
     last_break = last.rfind(b"\n")
     return end - len(last) + last_break + 1
@@ -248,10 +251,12 @@ def print_report_row(report: "Report", *, titles: bool) -> None:
     """Print a report as a row on stderr, below the titles if it is the first."""
     if titles:
         print_row(list(COLUMNS))
-    values = asdict(report).values()
+    facts = asdict(report)
+    styles = COLUMNS.values()
     cells: list[str] = []
-    for value, style in zip(values, COLUMNS.values(), strict=True):
-        cells.append("-" if value is None else format(value, style))
+    for value, style in zip(facts.values(), styles, strict=True):
+        text = "-" if value is None else format(value, style)
+        cells.append(text)
     print_row(cells)
 
 

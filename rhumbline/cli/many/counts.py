@@ -77,8 +77,10 @@ class ManyCounts:
         if skipped:
             parts.append(f"{skipped:,} were there already")
         if self.solved:
-            parts.append(f"mean cost {self.sum_of_costs / self.solved:,.4f}")
-        duration = render.format_duration(round(self.seconds, 1))
+            mean_cost = self.sum_of_costs / self.solved
+            parts.append(f"mean cost {mean_cost:,.4f}")
+        seconds = round(self.seconds, 1)
+        duration = render.format_duration(seconds)
         parts.append(duration)
         if self.done:
             parts.append(self.rate_text())

@@ -79,4 +79,5 @@ class InstanceStream:
     def file_of(self, place: int) -> Path:
         """Return the file of an instance that was read."""
         following = bisect_right(self.first_places, place)
-        return self.begun[following - 1]
+        number = following - 1
+        return self.begun[number]

@@ -24,7 +24,7 @@ from rhumbline.distributed.run import (
     resolve_device,
     solve_with_workers,
 )
-from rhumbline.distributed.shards import WHOLE, Shard
+from rhumbline.distributed.shards import Shard
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.pipeline import SolveRequest
 from rhumbline.search.solution import Solution
@@ -35,7 +35,7 @@ class ManyOptions:
     """How many instances are shared out, and where their results go."""
 
     results: Path | None = None  # None: standard output
-    shard: Shard = WHOLE
+    shard: Shard = field(default_factory=Shard)
     workers: WorkerOptions = field(default_factory=WorkerOptions)
     chunk: int | None = None  # the most instances that are solved together
 
@@ -137,7 +137,8 @@ class ManyRun:
 
     def finish(self) -> int:
         """Print the summary and return the exit code, the gravest failure first."""
-        self.verbosity.note(self.counts.summary(self.remaining.skipped))
+        summary = self.counts.summary(self.remaining.skipped)
+        self.verbosity.note(summary)
         if self.counts.failed or self.counts.over_limit:
             return Infeasible.exit_code
         if self.stream.bad_files:
@@ -200,7 +201,7 @@ def plan_text(run: ManyRun) -> str:
     if total is not None:
         instances = render.format_count(total, "instance", "instances")
     parts = [instances]
-    if options.shard != WHOLE:
+    if options.shard.count > 1:
         parts.append(f"shard {options.shard}")
     if run.results and run.results.done:
         count = len(run.results.done)

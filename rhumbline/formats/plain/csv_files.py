@@ -19,13 +19,14 @@ from rhumbline.formats.sections import decode_lines
 from rhumbline.problems.mappings import check_name_length
 
 COMMENT = re.compile(r"#\s*(capacity|vehicles|name)\s*[:=](.*)", re.IGNORECASE)
-SEPARATORS = (";", "\t", ",")  # a comma may be a decimal point, and so comes last
 
 
 def read_csv(path: Path, capacity: int | float | None = None) -> Any:
     """Read the TSP or CVRP of a CSV file; `capacity` has priority over what the file says."""
-    instance = instance_from_table(read_table(path, capacity))
-    return replace(instance, best_known=read_best_known(path.parent, instance.name))
+    table = read_table(path, capacity)
+    instance = instance_from_table(table)
+    best_known = read_best_known(path.parent, instance.name)
+    return replace(instance, best_known=best_known)
 
 
 def is_csv(path: Path) -> bool:
@@ -48,20 +49,24 @@ def read_table(path: Path, capacity: int | float | None) -> Table:
     for line, text in table_lines(path):
         if text.startswith("#"):
             if stated := COMMENT.match(text):
-                comments[stated[1].lower()] = stated[2].strip()
+                key = stated[1].lower()
+                comments[key] = stated[2].strip()
             continue
         if not header:
             separator = find_separator(text)
             header = read_header(path, line, text, separator)
             continue
+        width = len(header)
         cells = split_cells(text, separator)
-        if cells is None or len(cells) != len(header):
+        if cells is None or len(cells) != width:
             found = "is no row of a table" if cells is None else f"read {len(cells)} cells"
-            expected = f"expected {len(header)} as in the first line, separated by {separator!r}"
+            expected = f"expected {width} as in the first line, separated by {separator!r}"
             raise InputError.at(path, line, f"{found}, {expected}")
         rows.append(cells)
         lines.append(line)
-    columns = {name: [row[place] for row in rows] for place, name in enumerate(header)}
+    columns: dict[str, list[str]] = {}
+    for place, name in enumerate(header):
+        columns[name] = [row[place] for row in rows]
     stated_name = comments.get("name", "")
     check_name_length(stated_name, shorten_path(path))
     return Table(
@@ -86,7 +91,8 @@ def table_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def read_header(path: Path, line: int, text: str, separator: str) -> list[str]:
     """Return the names of the columns in lower case."""
-    names = [name.strip().lower() for name in split_cells(text, separator) or ()]
+    cells = split_cells(text, separator) or ()
+    names = [name.strip().lower() for name in cells]
     if names and all(as_number(name) is not None for name in names):
         expected = "expected the names of the columns in the first line, such as x,y,demand"
         raise InputError.at(path, line, f"read numbers, {expected}")
@@ -102,16 +108,21 @@ def stated_vehicles(path: Path, comments: dict[str, str]) -> int | None:
     """Return the limit on vehicles of a comment, or None."""
     if "vehicles" not in comments:
         return None
-    vehicles = as_number(comments["vehicles"])
+    text = comments["vehicles"]
+    vehicles = as_number(text)
     if not isinstance(vehicles, int) or vehicles < 1:
-        found = f"vehicles is {shorten_repr(comments['vehicles'])}"
+        found = f"vehicles is {shorten_repr(text)}"
         raise InputError.at(path, None, f"{found}, expected a whole number of 1 or more")
     return vehicles
 
 
 def find_separator(text: str) -> str:
     """Return the separator of a line: the first of ; tab and comma that occurs in it."""
-    return next((one for one in SEPARATORS if one in text), ",")
+    # A comma may be a decimal point, and so comes last.
+    for separator in (";", "\t"):
+        if separator in text:
+            return separator
+    return ","
 
 
 def split_cells(text: str, separator: str) -> list[str] | None:

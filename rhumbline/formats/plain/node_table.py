@@ -37,7 +37,6 @@ class TableWords:
 
 
 WORDS = TableWords()
-KNOWN = ("x", "y", *WORDS.guarded, *WORDS.numbers, *WORDS.labels)
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,8 @@ class Table:
 
     def number(self, column: str, row: int) -> int | float:
         """Return a cell as a finite number."""
-        return self.parse(self.columns[column][row], column, row)
+        cell = self.columns[column][row]
+        return self.parse(cell, column, row)
 
     def parse(self, cell: Any, what: str, row: int | None) -> int | float:
         """Return a value as a finite number."""
@@ -107,7 +107,8 @@ def check_columns(table: Table) -> None:
         raise table.error(None, f"column {missing[0]} is missing; there are {shown}; {expected}")
     if not table.size:
         raise table.error(None, "has no rows, expected one for each city or customer")
-    unused = [column for column in columns if column not in KNOWN]
+    known = ("x", "y", *WORDS.guarded, *WORDS.numbers, *WORDS.labels)
+    unused = [column for column in columns if column not in known]
     for column in unused:
         absent = [word for word in WORDS.guarded if word not in columns]
         if guess := did_you_mean(column, absent):
@@ -164,7 +165,8 @@ def depot_row(table: Table) -> int:
     if "depot" not in table.columns:
         return 0
     marked: list[int] = []
-    for row, cell in enumerate(table.columns["depot"]):
+    cells = table.columns["depot"]
+    for row, cell in enumerate(cells):
         word = str(cell).strip().lower()
         if cell is not None and word in WORDS.yes:
             marked.append(row)
@@ -172,9 +174,10 @@ def depot_row(table: Table) -> int:
             raise table.error(
                 row, f"depot is {shorten_repr(cell)}, expected 1 in one row and 0 or nothing"
             )
-    if len(marked) != 1:
+    count = len(marked)
+    if count != 1:
         row = marked[1] if marked else None
-        found = f"{len(marked)} rows are marked in the column depot"
+        found = f"{count} rows are marked in the column depot"
         raise table.error(row, f"{found}, expected one; several depots are not supported")
     return marked[0]
 
@@ -182,7 +185,6 @@ def depot_row(table: Table) -> int:
 def find_capacity(table: Table) -> int | float:
     """Return the capacity of an option or a comment, or the only one in a column."""
     given = table.capacity
-    row = None
     cells = [cell for cell in table.columns.get("capacity", ()) if not is_blank(cell)]
     if given is None and cells:
         found = {table.parse(cell, "capacity", None) for cell in cells}
@@ -193,7 +195,7 @@ def find_capacity(table: Table) -> int | float:
     if given is None:
         ways = "a line '# capacity: 100', a column capacity, --capacity 100 or capacity=100"
         raise table.error(None, f"has demands but no capacity of the vehicles; add {ways}")
-    capacity = table.parse(given, "the capacity", row)
+    capacity = table.parse(given, "the capacity", None)
     if capacity <= 0:
         raise table.error(None, f"the capacity is {capacity}, expected more than 0")
     return capacity
@@ -209,12 +211,15 @@ def as_number(cell: Any) -> int | float | None:
             text = text.replace(",", ".")
         if "_" in text or len(text) > 40:
             return None
-        cell = int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else text
+        is_whole = re.fullmatch(r"[+-]?[0-9]+", text)
+        cell = int(text) if is_whole else text
+    is_integer = isinstance(cell, int | np.integer)
     try:
-        value = int(cell) if isinstance(cell, int | np.integer) else float(str(cell))
+        value = int(cell) if is_integer else float(str(cell))
     except ValueError:
         return None
-    return value if isfinite(value) and abs(value) <= METRIC_LIMITS.max_number else None
+    is_in_range = isfinite(value) and abs(value) <= METRIC_LIMITS.max_number
+    return value if is_in_range else None
 
 
 def is_blank(cell: Any) -> bool:

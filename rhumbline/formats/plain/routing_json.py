@@ -40,7 +40,8 @@ def read_routing_json(path: Path) -> Any:
 
 def is_tsp_json(path: Path) -> bool:
     """Return whether a JSON file has the keys of a TSP."""
-    return has_keys_of(path, TSP_FORMS) and not is_cvrp_json(path)
+    has_keys = has_keys_of(path, TSP_FORMS)
+    return has_keys and not is_cvrp_json(path)
 
 
 def is_cvrp_json(path: Path) -> bool:

@@ -9,7 +9,6 @@ from rhumbline.formats.sections import text_lines
 from rhumbline.formats.unsupported.words import SUGGESTION
 
 TITLE_OF_COLUMNS = re.compile(r"cust\b.*\b(ready|due)\b", re.IGNORECASE)
-MAX_LINES_ABOVE = 20  # the titles stand at the beginning
 
 
 def is_solomon(path: Path) -> bool:
@@ -29,11 +28,12 @@ def find_time_windows(path: Path) -> int | None:
 
     It stands among the first lines of such files.
     """
+    max_lines_above = 20  # the titles stand at the beginning
     titles: set[str] = set()
     for count, (line, text) in enumerate(text_lines(path)):
         titles.add(text.upper().split()[0])
         if {"VEHICLE", "CUSTOMER"} <= titles and TITLE_OF_COLUMNS.search(text):
             return line
-        if count > MAX_LINES_ABOVE:
+        if count > max_lines_above:
             return None
     return None

@@ -51,7 +51,9 @@ def read_display_positions(
     for key in ("DISPLAY_DATA_SECTION", "NODE_COORD_SECTION"):
         if key in file.rows:
             numbers, xy = read_coordinates(file, key, size)
-            return tuple(sorted(numbers)), xy[np.argsort(numbers)]
+            order = np.argsort(numbers)
+            ascending = tuple(sorted(numbers))
+            return ascending, xy[order]
     return None
 
 

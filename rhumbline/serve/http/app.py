@@ -71,7 +71,8 @@ class Api:
         self, function: Callable[..., Any], *words: Any, limiter: CapacityLimiter | None = None
     ) -> Any:
         """Run something that may take a moment beside the event loop."""
-        return await to_thread.run_sync(partial(function, *words), limiter=limiter)
+        call = partial(function, *words)
+        return await to_thread.run_sync(call, limiter=limiter)
 
     def job(self, request: Request) -> Job:
         """Return the job of a path; it must belong to the client."""
@@ -107,12 +108,14 @@ class Api:
         """DELETE /v1/jobs/{id}: stop, and return the best plan."""
         job = self.job(request)
         await self.in_thread(self.service.cancel, job)
-        return JSONResponse(job.view())
+        facts = job.view()
+        return JSONResponse(facts)
 
     async def events(self, request: Request) -> Response:
         """GET /v1/jobs/{id}/events."""
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        events = job_events(self.job(request))
+        job = self.job(request)
+        events = job_events(job)
         return StreamingResponse(events, 200, headers, "text/event-stream")
 
     async def plan(self, request: Request) -> Response:
@@ -135,7 +138,8 @@ class Api:
 
     async def latents(self, request: Request) -> Response:
         """GET /v1/jobs/{id}/latents: all latents that were tried, in two dimensions."""
-        found = await self.in_thread(self.service.view_latents, self.job(request))
+        job = self.job(request)
+        found = await self.in_thread(self.service.view_latents, job)
         if found is None:
             raise Refused(404, 'no latents were recorded; send the job with "latents": true')
         return JSONResponse(found)
@@ -155,7 +159,8 @@ class Api:
 
     async def in_decoder(self, question: Callable[..., Any], *words: Any) -> Response:
         """Answer a question about latents; these are answered one by one."""
-        waiting = self.decoding.statistics().tasks_waiting
+        statistics = self.decoding.statistics()
+        waiting = statistics.tasks_waiting
         if waiting >= TUNING.max_waiting_questions:
             raise Refused(429, "too many questions about latents wait; try again later")
         answer = await self.in_thread(question, *words, limiter=self.decoding)
@@ -177,7 +182,8 @@ class Api:
 
     async def health(self, request: Request) -> Response:
         """GET /health."""
-        return JSONResponse({"status": "ok", "version": rhumbline.__version__})
+        facts = {"status": "ok", "version": rhumbline.__version__}
+        return JSONResponse(facts)
 
     async def metrics(self, request: Request) -> Response:
         """GET /metrics."""
@@ -186,7 +192,8 @@ class Api:
 
     async def openapi(self, request: Request) -> Response:
         """GET /openapi.json."""
-        return JSONResponse(openapi_document(self.settings))
+        document = openapi_document(self.settings)
+        return JSONResponse(document)
 
     async def page(self, request: Request) -> Response:
         """GET /."""

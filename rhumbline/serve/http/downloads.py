@@ -17,8 +17,6 @@ from rhumbline.serve.jobs import Job
 from rhumbline.serve.requests import Refused, make_instance, parse_request
 from rhumbline.serve.settings import ServiceSettings
 
-PICTURES = {"svg": "image/svg+xml", "png": "image/png"}
-
 
 def instance_of(job: Job, settings: ServiceSettings) -> Any:
     """Return the instance of a job, read from its request again."""
@@ -35,7 +33,8 @@ def instance_and_plan(job: Job, settings: ServiceSettings) -> tuple[Any, Any]:
     parse_plan = DOMAINS[instance.problem].files.parse_plan
     if parse_plan is None:
         raise Refused(501, f"plans of {instance.problem} have no file format")
-    return instance, parse_plan(best["plan"], instance)
+    plan = parse_plan(best["plan"], instance)
+    return instance, plan
 
 
 def plan_file(job: Job, settings: ServiceSettings) -> Response:
@@ -54,7 +53,8 @@ def picture_file(job: Job, settings: ServiceSettings, kind: str) -> Response:
     """Return a picture of the best plan."""
     from rhumbline.plots import require_matplotlib, save_plan
 
-    if kind not in PICTURES:
+    media_types = {"svg": "image/svg+xml", "png": "image/png"}
+    if kind not in media_types:
         raise Refused(422, f"format is {kind[:20]!r}, expected svg or png")
     require_matplotlib()
     instance, plan = instance_and_plan(job, settings)
@@ -64,15 +64,17 @@ def picture_file(job: Job, settings: ServiceSettings, kind: str) -> Response:
         data = path.read_bytes()
     # Figures hold themselves in cycles: without this a server grows by 1.5 MB with each PNG.
     gc.collect()
-    return Response(data, headers=attachment(job, f".{kind}"), media_type=PICTURES[kind])
+    headers = attachment(job, f".{kind}")
+    return Response(data, headers=headers, media_type=media_types[kind])
 
 
 def attachment(job: Job, suffix: str) -> dict[str, str]:
     """Return the header with the file name of a download; unusual characters become dashes."""
     max_characters = 80
-    name = re.sub("[^A-Za-z0-9]", "-", job.name)
-    name = name[:max_characters] or "plan"
-    return {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
+    safe_name = re.sub("[^A-Za-z0-9]", "-", job.name)
+    name = safe_name[:max_characters] or "plan"
+    disposition = f'attachment; filename="{name}{suffix}"'
+    return {"Content-Disposition": disposition}
 
 
 def layout(job: Job, settings: ServiceSettings) -> dict[str, Any]:

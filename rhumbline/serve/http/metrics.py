@@ -8,7 +8,8 @@ from rhumbline.serve.service import Service
 
 def metrics_text(service: Service) -> str:
     """Return all figures: counters since the start of the server, and present gauges."""
-    return "\n".join(metric_lines(service)) + "\n"
+    lines = metric_lines(service)
+    return "\n".join(lines) + "\n"
 
 
 def metric_lines(service: Service) -> Iterator[str]:

@@ -14,7 +14,8 @@ from rhumbline.serve.requests import Refused
 def problem_response(status: int, detail: str, **more: Any) -> JSONResponse:
     """Return an error as its client sees it."""
     title = HTTPStatus(status).phrase
-    body = {"type": "about:blank", "title": title, "status": status, "detail": detail} | more
+    facts = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+    body = facts | more
     headers = {}
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         headers["Retry-After"] = "5"  # seconds
@@ -35,7 +36,8 @@ async def report_rhumb_error(request: Request, error: Exception) -> JSONResponse
 async def report_http_error(request: Request, error: Exception) -> JSONResponse:
     """Answer an unknown path or method."""
     assert isinstance(error, HTTPException)
-    return problem_response(error.status_code, error.detail or "")
+    detail = error.detail or ""
+    return problem_response(error.status_code, detail)
 
 
 async def report_fault(request: Request, error: Exception) -> JSONResponse:

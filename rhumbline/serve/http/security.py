@@ -13,7 +13,6 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 # Of every answer.
 HEADERS = (
     (
@@ -85,7 +84,8 @@ class Guard:
 
         async def send_with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *HEADERS]
+                own_headers = message.get("headers", [])
+                message["headers"] = [*own_headers, *HEADERS]
             await send(message)
 
         headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
@@ -114,10 +114,13 @@ class Guard:
 
 def is_open(path: str) -> bool:
     """Return whether a path needs no token: the page itself holds no data."""
-    return path in ("/", "/health") or path.startswith("/page/")
+    is_page = path == "/" or path.startswith("/page/")
+    return is_page or path == "/health"
 
 
 def client_address(scope: Scope) -> str:
     """Return the network address of a client."""
     address = scope.get("client")
-    return address[0] if address else "local"
+    if not address:
+        return "local"
+    return address[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 from rhumbline.errors import InputError
 from rhumbline.serve.http.app import make_app
-from rhumbline.serve.http.security import LOOPBACK_HOSTS, Tokens
+from rhumbline.serve.http.security import Tokens
 from rhumbline.serve.settings import ServiceSettings
 
 
@@ -62,7 +62,8 @@ def run_server(settings: ServiceSettings, address: Address, tokens: Tokens | Non
     hosts: tuple[str, ...] = ()
     if tokens is None:  # a page of another site must not reach this server under its own name
         port = listener.getsockname()[1]
-        hosts = tuple(f"{host}:{port}" for host in LOOPBACK_HOSTS)
+        loopback_hosts = ("127.0.0.1", "localhost", "[::1]")
+        hosts = tuple(f"{host}:{port}" for host in loopback_hosts)
     app: Any = make_app(settings, tokens, hosts)
     config = uvicorn.Config(
         app,

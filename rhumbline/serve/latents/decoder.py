@@ -30,7 +30,8 @@ class LatentDecoder:
     def report_death(self, worker: WorkerProcess, exit_code: int | None) -> None:
         """Answer the waiting request with the reason, and start a new process."""
         reason = f"the process ended with code {exit_code}"
-        self.answers.put(Message("refused", self.number, reason))
+        answer = Message("refused", self.number, reason)
+        self.answers.put(answer)
         worker.start()
 
     def ask(self, question: str, body: dict[str, Any], *words: Any) -> dict[str, Any]:

@@ -82,8 +82,11 @@ class LatentLog:
 
     def to_json(self) -> str:
         """Return what a stored log needs: all latents, and the picture as it was at the end."""
-        latents = np.round(np.asarray(self.latents), 5)
-        record = {"latents": latents.tolist(), "picture": self.view()}
+        exact = np.asarray(self.latents)
+        latents = np.round(exact, 5)
+        rows = latents.tolist()
+        picture = self.view()
+        record = {"latents": rows, "picture": picture}
         return json.dumps(record)
 
     def view(self) -> dict[str, Any]:
@@ -92,13 +95,16 @@ class LatentLog:
             return {"dimensions": 0, "tried": 0, "points": [], "steps": []}
         latents = np.asarray(self.latents)
         axes = self.current_axes(latents)
-        points = np.round(latents @ axes, 4).tolist()
+        projected = latents @ axes
+        points = np.round(projected, 4).tolist()
         rows = zip(points, self.costs, self.numbers, strict=True)
+        dots = [[x, y, cost, number] for (x, y), cost, number in rows]
+        steps = [project_step(step, axes) for step in self.steps]
         return {
             "dimensions": latents.shape[1],
             "tried": self.tried,
-            "points": [[x, y, cost, number] for (x, y), cost, number in rows],
-            "steps": [project_step(step, axes) for step in self.steps],
+            "points": dots,
+            "steps": steps,
         }
 
     def current_axes(self, latents: Float[np.ndarray, "N Z"]) -> Float[np.ndarray, "Z 2"]:
@@ -111,7 +117,8 @@ class LatentLog:
             if self.axes is not None:
                 axes = keep_directions(axes, self.axes)
             self.axes = axes
-            self.due = max(TUNING.first_axes, 2 * self.tried)
+            doubled = 2 * self.tried
+            self.due = max(TUNING.first_axes, doubled)
         return self.axes
 
 
@@ -125,7 +132,8 @@ class StoredLatents:
     @classmethod
     def from_json(cls, text: str) -> "StoredLatents":
         """Return what `LatentLog.to_json` has written."""
-        return cls(**json.loads(text))
+        facts = json.loads(text)
+        return cls(**facts)
 
     def latent(self, number: int) -> list[float] | None:
         """Return a latent by its number, or None if it was not kept."""
@@ -152,8 +160,10 @@ def keep_directions(
     axes: Float[np.ndarray, "Z 2"], before: Float[np.ndarray, "Z 2"]
 ) -> Float[np.ndarray, "Z 2"]:
     """Return axes that point to the sides to which those before them did."""
-    products = (axes * before).sum(0)
-    signs = np.where(products < 0, -1.0, 1.0)
+    products = axes * before
+    cosines = products.sum(0)
+    is_opposite = cosines < 0
+    signs = np.where(is_opposite, -1.0, 1.0)
     return axes * signs
 
 
@@ -182,4 +192,5 @@ def ellipse_of(covariance: Float[np.ndarray, "2 2"]) -> dict[str, Any]:
 def round_for_picture(values: Float[np.ndarray, "N"]) -> list[float]:
     """Return numbers with as many digits as a picture needs."""
     exact = values.astype(np.float64)
-    return np.round(exact, 4).tolist()
+    rounded = np.round(exact, 4)
+    return rounded.tolist()

@@ -77,8 +77,10 @@ def grid_costs_of(task: Task, extent: float) -> Float[Tensor, "G G"]:
 
 def round_rows(table: Float[Tensor, "G G"]) -> list[list[float]]:
     """Return a table with as many digits as a picture needs."""
-    exact = table.cpu().numpy().astype(np.float64)
-    return np.round(exact, 4).tolist()
+    on_host = table.cpu().numpy()
+    exact = on_host.astype(np.float64)
+    rounded = np.round(exact, 4)
+    return rounded.tolist()
 
 
 LATENT_QUESTIONS = {"plan": plan_of_latent, "landscape": landscape}
