@@ -17,8 +17,8 @@ from torch import Tensor
 from rhumbline.errors import InputError, RhumbError, note_once
 from rhumbline.record import Record
 
-T = TypeVar("T")
-X = TypeVar("X", Record, Tensor)
+ResultT = TypeVar("ResultT")
+BatchT = TypeVar("BatchT", Record, Tensor)
 
 
 def join_group(device: torch.device) -> torch.device:
@@ -77,7 +77,7 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def share(whole: X) -> X:
+def share(whole: BatchT) -> BatchT:
     """Return this process's instances of a joint batch."""
     if world_size() == 1:
         return whole
@@ -123,7 +123,7 @@ def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
         gradient.copy_(part.view_as(gradient))
 
 
-def run_on_first(work: Callable[[], T]) -> T:
+def run_on_first(work: Callable[[], ResultT]) -> ResultT:
     """Call a function in the first process, and return what it returned in all of them.
 
     An error that the user can fix is raised in all of them too, so that none waits for ever.

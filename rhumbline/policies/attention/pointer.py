@@ -20,7 +20,7 @@ from rhumbline.policies.attention.encoder import TRAINING_NODES, Architecture, E
 from rhumbline.policies.attention.memory import LatentBias, Memory
 from rhumbline.policies.latent_space import Box, Members, weights_without_latents
 
-P = TypeVar("P", bound="RoutingPolicy")
+PolicyT = TypeVar("PolicyT", bound="RoutingPolicy")
 
 CLIP = 10.0  # logits are CLIP * tanh(.)
 
@@ -234,7 +234,7 @@ class RoutingPolicy(nn.Module):
         """Return the tables with other embeddings in the final product only."""
         return self.decoder.with_embeddings(memory, embedding)
 
-    def widened(self: P, latent: int, amplify: float = 100.0) -> P:
+    def widened(self: PolicyT, latent: int, amplify: float = 100.0) -> PolicyT:
         """Return the policy with a latent space whose every point behaves exactly alike."""
         if self.architecture.members:
             rule = "a population has no latent space and cannot be given one"
