@@ -110,7 +110,7 @@ def check_matrix_size(table: Any, name: str) -> None:
         raise InputError(f"{name}: {found}; {limit}: {advice}")
 
 
-LENGTH_FUNCTIONS = {
+LENGTH_FUNCTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "EXACT_2D": straight_lengths,
     "EUC_2D": lambda here, there: np.floor(straight_lengths(here, there) + 0.5),
     "CEIL_2D": lambda here, there: np.ceil(straight_lengths(here, there)),

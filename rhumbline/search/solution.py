@@ -12,8 +12,6 @@ from rhumbline.domains import DOMAINS
 from rhumbline.errors import LimitExceeded, RhumbError
 from rhumbline.problems import Plan
 
-PICTURE_DPI = 80  # of pictures in a notebook; those in files have twice as many
-
 
 @dataclass(frozen=True)
 class CostChange:
@@ -151,7 +149,8 @@ def plan_picture(instance: Any, plan: Plan) -> bytes | None:
     except RhumbError:
         return None
     content = BytesIO()
-    axes.figure.savefig(content, format="png", dpi=PICTURE_DPI)
+    dots_per_inch = 80  # half of those of a picture in a file
+    axes.figure.savefig(content, format="png", dpi=dots_per_inch)
     return content.getvalue()
 
 

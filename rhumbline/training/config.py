@@ -14,8 +14,6 @@ if TYPE_CHECKING:  # these import torch, which the command line loads late
     from rhumbline.domain import Domain, PolicyFamily, TrainingTraits
     from rhumbline.training.objectives.objective import TrainingObjective
 
-DATA_PLACEHOLDER = "YOUR-FOLDER"  # stands in recipes for user data
-
 
 def require_at_least(lowest: float, **values: float) -> None:
     """Refuse values below a bound, and values that are not finite."""

@@ -27,7 +27,6 @@ from rhumbline.training import parallel
 from rhumbline.training.config import TrainConfig
 from rhumbline.training.objectives.targets import Targets
 from rhumbline.training.resume import (
-    AUTO,
     SavedState,
     add_state,
     find_state,
@@ -100,7 +99,7 @@ def load_state(resume: Path | Literal["auto"] | None, out: Path) -> SavedState |
     """Return the state to continue from; only the first process reads files."""
     if resume is None:
         return None
-    if resume == AUTO:
+    if resume == "auto":
         check_shared(out)
         return parallel.run_on_first(partial(find_state, out))
     return parallel.run_on_first(partial(read_newest_state, resume))

@@ -22,12 +22,9 @@ from rhumbline.problems.mappings import (
     number_table,
 )
 
-OPTIONAL = ("vehicles", "name", "best_known")
-CVRP_FORMS = (
-    MappingForm("a CVRP", ("depot", "customers", "demands", "capacity"), OPTIONAL),
-    MappingForm("a CVRP", ("coordinates", "demands", "capacity"), OPTIONAL),
-    MappingForm("a CVRP", ("distances", "demands", "capacity"), OPTIONAL),
-    MappingForm("a CVRP", ("matrix", "demands", "capacity"), OPTIONAL),
+CVRP_FORMS = tuple(
+    MappingForm("a CVRP", (*network, "demands", "capacity"), ("vehicles", "name", "best_known"))
+    for network in (("depot", "customers"), ("coordinates",), ("distances",), ("matrix",))
 )
 
 

@@ -13,12 +13,14 @@ from rhumbline.problems.jssp.instance import JSSPInstance, jssp_from_arrays
 from rhumbline.problems.jssp.job_shop_lib import LIBRARY_FORM, from_library
 from rhumbline.problems.mappings import MappingForm, best_known_from, find_form, name_from
 
-OWN_FORM = MappingForm(
-    "a job shop",
-    ("durations", "machines"),
-    ("name", "best_known", "machine_count", "first_machine"),
+JSSP_FORMS = (
+    MappingForm(
+        "a job shop",
+        ("durations", "machines"),
+        ("name", "best_known", "machine_count", "first_machine"),
+    ),
+    LIBRARY_FORM,
 )
-JSSP_FORMS = (OWN_FORM, LIBRARY_FORM)
 
 
 def jssp_from_python(source: Any) -> list[JSSPInstance] | None:

@@ -29,17 +29,6 @@ from rhumbline.search.task import Task
 
 
 @dataclass(frozen=True)
-class CMAESTuning:
-    """Constants of the search that users cannot set."""
-
-    late_share: float = 1 / 8  # of the time left, for one generation of a large instance on a CPU
-    restart_centroids: int = 16  # points of the latent box at which converged components restart
-
-
-TUNING = CMAESTuning()
-
-
-@dataclass(frozen=True)
 class CMAESState:
     """The components of every instance, [B, C] on the device, and the number of steps made."""
 
@@ -228,7 +217,8 @@ class CMAES(Strategy[CMAESState]):
         count = max(1, round(default_start_share(task) * available))
         if not is_time_critical(task):
             return count
-        affordable = task.rollouts_within(TUNING.late_share)
+        max_share = 1 / 8  # of the time left, for one generation of a large instance on a CPU
+        affordable = task.rollouts_within(max_share)
         rollouts = min(count * latents, affordable)
         return max(1, int(rollouts // latents))
 
@@ -246,7 +236,7 @@ class CMAES(Strategy[CMAESState]):
         mean = components.mean
         width = components.scale.amax(-1)
         is_narrow = components.sigma * width < self.restart
-        count = TUNING.restart_centroids
+        count = 16  # points of the latent box at which components restart
         centroids = cma_es.centroids(count, mean.shape[-1])
         centroid = centroids.to(mean)[generation % count]
         means = centroid.expand_as(mean).contiguous()

@@ -26,17 +26,6 @@ from rhumbline.search.strategy import Needs, Step, Strategy
 from rhumbline.search.task import Task
 
 
-@dataclass(frozen=True)
-class ActiveSearchTuning:
-    """Attempts between two updates."""
-
-    passes: int = 8
-    single_rollouts: int = 32  # where an attempt is one rollout
-
-
-TUNING = ActiveSearchTuning()
-
-
 @dataclass
 class Adam:
     """Adam (Kingma and Ba 2015) with the published constants.
@@ -261,7 +250,7 @@ class ActiveSearch(Strategy[Adaptation]):
 def default_passes(task: Task) -> int:
     """Return the attempts between two updates: more of them where each is a single rollout."""
     is_single = task.starts.shape[1] == 1
-    return TUNING.single_rollouts if is_single else TUNING.passes
+    return 32 if is_single else 8
 
 
 def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:

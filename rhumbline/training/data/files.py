@@ -22,7 +22,7 @@ from rhumbline.files import read_many
 from rhumbline.files.discovery import find_instance_files
 from rhumbline.problems import Problem
 from rhumbline.registry import load_reference
-from rhumbline.training.config import DATA_PLACEHOLDER, TrainConfig, Validation
+from rhumbline.training.config import TrainConfig, Validation
 from rhumbline.training.data.random import Size
 
 
@@ -168,7 +168,8 @@ def load_instances(
 
     `places` are files, folders and datasets.
     """
-    if DATA_PLACEHOLDER in places:
+    placeholder = "YOUR-FOLDER"  # stands in recipes for user data
+    if placeholder in places:
         raise InputError(
             "this recipe is for instances of your own: give them by --data FOLDER, or files"
         )

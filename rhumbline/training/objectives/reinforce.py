@@ -19,9 +19,6 @@ from rhumbline.training.objectives.targets import (
     sequence_count,
 )
 
-# Kernels subtract the bound of the logits, 10 / temperature, which must not exceed 40.
-MIN_TEMPERATURE = 0.25
-
 
 @dataclass(frozen=True)
 class Reinforce(TrainingObjective):
@@ -39,10 +36,12 @@ class Reinforce(TrainingObjective):
     }
 
     def __post_init__(self) -> None:
-        if not self.temperature >= MIN_TEMPERATURE:
+        # Kernels subtract the bound of the logits, 10 / temperature, which must not exceed 40.
+        min_temperature = 0.25
+        if not self.temperature >= min_temperature:
             raise InputError(
                 f"objective.temperature is {shorten(self.temperature)}; expected at least "
-                f"{MIN_TEMPERATURE} with loss 'reinforce'"
+                f"{min_temperature} with loss 'reinforce'"
             )
         if self.temperature != 1.0 and self.certain < 1.0:
             raise InputError(
