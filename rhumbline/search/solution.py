@@ -81,16 +81,18 @@ class Solution:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the facts, and the plan if it can be drawn."""
-        gap = self.gap
+        cost = f"{self.cost:,}" if isinstance(self.cost, int) else f"{self.cost:,.4f}"
+        gap = "" if self.gap is None else f"{self.gap:.2%}"
         facts = {
             "instance": self.instance.name,
-            "cost": f"{self.cost:,}" if isinstance(self.cost, int) else f"{self.cost:,.4f}",
-            "gap": "" if gap is None else f"{gap:.2%}",
+            "cost": cost,
+            "gap": gap,
             "attempts": f"{self.attempts:,}",
             "seconds": f"{self.seconds:.1f}",
             "found by": self.phase,
         }
-        return facts_table(facts, self._repr_png_())
+        picture = self._repr_png_()
+        return facts_table(facts, picture)
 
     def _repr_png_(self) -> bytes | None:
         """Return a picture of the plan, or None where it cannot be drawn."""

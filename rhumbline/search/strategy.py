@@ -119,7 +119,8 @@ class Strategy(Generic[StateT]):
         A GPU runs it before the clock starts, because it compiles kernels at their first use. By
         default these are two steps of the strategy itself, of default size.
         """
-        return WarmUp(self, 2 * default_step_size(task))
+        attempts = 2 * default_step_size(task)
+        return WarmUp(self, attempts)
 
     def distributions(self, state: StateT) -> Distributions | None:
         """Return what the latents of the next step are drawn from, for those who watch a search."""
@@ -178,10 +179,12 @@ def warm_up_run_of(strategy: PlainStrategy, task: Task) -> WarmUp:
 
     A CPU compiles its kernels ahead, so that one attempt is enough to load them.
     """
-    short, attempts = as_strategy(strategy).warm_up(task)
+    adapted = as_strategy(strategy)
+    short, attempts = adapted.warm_up(task)
     if task.device.type == "cpu":
         return WarmUp(short, 1)
-    return WarmUp(short, attempts * task.copies)
+    attempts_of_copies = attempts * task.copies
+    return WarmUp(short, attempts_of_copies)
 
 
 def engine_for(
@@ -246,7 +249,8 @@ def check_strategy_needs(strategy: PlainStrategy, task: Task) -> None:
 
 def latent_dimensions(task: Task) -> int:
     """Return the dimension of the latent space; raise if the policy has none."""
-    check_needs(Needs(latent_space=True), task.policy, task.domain)
+    needs = Needs(latent_space=True)
+    check_needs(needs, task.policy, task.domain)
     return task.policy.space.size
 
 
