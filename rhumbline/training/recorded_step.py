@@ -53,8 +53,9 @@ class CUDAGraphCache(Generic[ResultT]):
 
     def run_on_own_stream(self) -> ResultT:
         """Do the work on the stream of the recordings, the only one that autograd gets to know."""
-        self.stream.wait_stream(torch.cuda.current_stream())
+        stream_of_caller = torch.cuda.current_stream()
+        self.stream.wait_stream(stream_of_caller)
         with torch.cuda.stream(self.stream):
             result = self.work()
-        torch.cuda.current_stream().wait_stream(self.stream)
+        stream_of_caller.wait_stream(self.stream)
         return result

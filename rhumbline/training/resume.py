@@ -99,7 +99,8 @@ def remove_older_states(out: Path, update: int) -> None:
 
 def read_newest_state(folder: Path) -> SavedState:
     """Read the newest complete state of a folder, for `--resume DIR`."""
-    return read_state(folder, newest_update(folder))
+    update = newest_update(folder)
+    return read_state(folder, update)
 
 
 def find_state(folder: Path) -> SavedState | None:
