@@ -75,13 +75,15 @@ def cvrp_from_facts(facts: Mapping[str, Any], default_name: str) -> CVRPInstance
             facts["depot"], facts["customers"], facts["demands"], capacity, name, vehicles
         )
         return replace(instance, best_known=known)
-    key = next(key for key in ("coordinates", "distances", "matrix") if key in facts)
-    if key == "coordinates":
+    keys = ("coordinates", "distances", "matrix")
+    key = next(key for key in keys if key in facts)
+    has_coordinates = key == "coordinates"
+    if has_coordinates:
         nodes = number_table(facts[key], key, name)
     else:
         nodes = distance_matrix(facts[key], key, name)
     demands = customer_demands(facts["demands"], len(nodes), name)
-    if key == "coordinates":
+    if has_coordinates:
         instance = cvrp_from_arrays(nodes[0], nodes[1:], demands, capacity, name, vehicles)
     else:
         instance = cvrp_from_matrix(nodes, demands, capacity, name, vehicles)
