@@ -82,11 +82,12 @@ class Solution:
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the facts, and the plan if it can be drawn."""
         cost = f"{self.cost:,}" if isinstance(self.cost, int) else f"{self.cost:,.4f}"
-        gap = "" if self.gap is None else f"{self.gap:.2%}"
+        gap = self.gap
+        share = "" if gap is None else f"{gap:.2%}"
         facts = {
             "instance": self.instance.name,
             "cost": cost,
-            "gap": gap,
+            "gap": share,
             "attempts": f"{self.attempts:,}",
             "seconds": f"{self.seconds:.1f}",
             "found by": self.phase,
