@@ -149,7 +149,8 @@ def few_route_prefixes(
     actions = copies.gather(2, index)
     actions = actions.masked_fill(steps > last_step, 0)
     kept = last + 1 - free.long()
-    return Prefixes(actions, length=kept.clamp(min=1))
+    length = kept.clamp(min=1)
+    return Prefixes(actions, length)
 
 
 def copy_plan(plan: Int[Tensor, "B T"], where: Float[Tensor, "B A"]) -> Int[Tensor, "B A T"]:
@@ -205,11 +206,13 @@ def choose_kept_routes(
 def pack_prefixes(plan: Int[Tensor, "B T"], kept: Bool[Tensor, "B A T"]) -> Prefixes:
     """Move the kept actions of a plan to the front."""
     count, ways, steps = kept.shape
-    rank = kept.cumsum(2) - 1
+    kept_so_far = kept.cumsum(2)
+    rank = kept_so_far - 1
     target = torch.where(kept, rank, steps)  # all others go behind the end
     source = plan[:, None]
     source = source.expand(-1, ways, -1)
-    whole = plan.new_zeros(count, ways, steps + 1)
+    shape = (count, ways, steps + 1)
+    whole = plan.new_zeros(shape)
     whole.scatter_(2, target, source)
     return Prefixes(
         actions=whole[..., :steps],

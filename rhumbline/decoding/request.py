@@ -190,7 +190,9 @@ def reprice(
     if batch.has_euclidean_cost:
         return Rollouts(cost, actions)
     sequence = actions.flatten(1, 2).long()
-    return split_rollouts(problem.cost(batch, sequence), sequence, actions.shape[1])
+    tried = actions.shape[1]
+    price = problem.cost(batch, sequence)
+    return split_rollouts(price, sequence, tried)
 
 
 def noise_counters(request: RolloutRequest) -> Int[Tensor, "2"]:

@@ -145,7 +145,8 @@ def unmark_actions(
     """Return the actions themselves, and which of them were marked as certain."""
     actions = actions.contiguous()  # rollouts of a GPU are strided views, and several passes follow
     marked = actions < 0
-    return torch.where(marked, ~actions, actions), marked
+    unmarked = torch.where(marked, ~actions, actions)
+    return unmarked, marked
 
 
 def score_by_member(
@@ -251,8 +252,10 @@ def last_decision(actions: Int[Tensor, "B R T"]) -> int:
     All later actions are certain; the first action is imposed.
     """
     sequences = actions.flatten(0, 1)
-    visits = sequences.ne(0).any(0)
-    last = visits.nonzero().amax()
+    is_visit = sequences.ne(0)
+    has_visit = is_visit.any(0)
+    steps = has_visit.nonzero()
+    last = steps.amax()
     return max(1, int(last))
 
 

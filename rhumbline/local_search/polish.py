@@ -43,7 +43,8 @@ def route_polisher(instance: CVRPInstance) -> Callable[[Routes], Routes]:
         routes, _ = local_moves.shorten_routes(
             distance, neighbours, demand, capacity, given, vehicles
         )
-        return Routes(tuple(tuple(route) for route in routes))
+        shorter = tuple(tuple(route) for route in routes)
+        return Routes(shorter)
 
     return polish
 

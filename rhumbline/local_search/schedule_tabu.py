@@ -246,7 +246,8 @@ class TabuSearch:
         while points := self.next_starts(starts):
             schedule = self.run_round(points, random)
             with self.lock:
-                distance = TUNING.first_distance * (1.0 - self.progress)
+                left = 1.0 - self.progress
+                distance = TUNING.first_distance * left
                 self.population.add(schedule, distance)
 
     def next_starts(self, given: deque[np.ndarray]) -> list[np.ndarray]:
@@ -297,7 +298,8 @@ class TabuSearch:
             going = len(starts) > 1
             while going and walk.moves_made < TUNING.trial_moves:
                 left = TUNING.trial_moves - walk.moves_made
-                going = self.make_moves(walk, min(left, self.moves_at_once))
+                moves = min(left, self.moves_at_once)
+                going = self.make_moves(walk, moves)
             if chosen is None or walk.makespan < chosen.makespan:
                 chosen = walk
         assert chosen is not None

@@ -14,9 +14,9 @@ import numpy as np
 from rhumbline.kernels.threads import worker_threads
 from rhumbline.problems import Plan
 
-P = TypeVar("P", bound=Plan)
-T = TypeVar("T")
-R = TypeVar("R")
+PlanT = TypeVar("PlanT", bound=Plan)
+ReportT = TypeVar("ReportT")
+ResultT = TypeVar("ResultT")
 
 
 def thread_count() -> int:
@@ -49,17 +49,17 @@ def run_workers(walks: Sequence[Callable[[], None]], stopped: Event) -> None:
             raise
 
 
-class CheapestPlan(Generic[P]):
+class CheapestPlan(Generic[PlanT]):
     """The cheapest plan of several workers; each cheaper one is reported once."""
 
-    def __init__(self, instance: Any, report: Callable[[P], None]) -> None:
+    def __init__(self, instance: Any, report: Callable[[PlanT], None]) -> None:
         self.instance = instance
         self.report = report
         self.cost = float("inf")
         self.lock = Lock()
-        self.plan: P | None = None
+        self.plan: PlanT | None = None
 
-    def __call__(self, plan: P) -> None:
+    def __call__(self, plan: PlanT) -> None:
         """Report a plan if it costs less than all before it."""
         cost = plan.cost(self.instance)
         with self.lock:
@@ -74,10 +74,10 @@ def ignore_plan(plan: object) -> None:
 
 
 def run_interruptible(
-    work: Callable[[Callable[[T], None]], R],
+    work: Callable[[Callable[[ReportT], None]], ResultT],
     stop: Callable[[], None],
-    on_plan: Callable[[T], None] = ignore_plan,
-) -> R:
+    on_plan: Callable[[ReportT], None] = ignore_plan,
+) -> ResultT:
     """Run `work` in a thread and return its result; Ctrl-C interrupts it without losing a plan.
 
     `work` gets a function to report plans with. The newest reported plan is passed to `on_plan`, in
@@ -85,8 +85,8 @@ def run_interruptible(
     then `KeyboardInterrupt` is raised. A second Ctrl-C raises at once.
     """
     seconds_between_looks = 0.1  # at the reported plans
-    reported = SimpleQueue[T]()
-    pending = list[T]()  # the newest plan, until it has been passed on
+    reported = SimpleQueue[ReportT]()
+    pending = list[ReportT]()  # the newest plan, until it has been passed on
     interrupted = False
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work, reported.put)

@@ -65,11 +65,13 @@ def improve(
 
     def work(report: TourListener) -> None:
         if instance.size <= MAX_EXACT_CITIES:
-            report(Tour(tuple(shortest_order(instance.distances))))
+            order = tuple(shortest_order(instance.distances))
+            report(Tour(order))
             return
         search = IteratedLocalSearch(instance, seed, stopped, report, workers)
         passed = time.monotonic() - began  # for finding the near cities of each city
-        search.run(plans, seconds - passed)
+        left = seconds - passed
+        search.run(plans, left)
 
     run_interruptible(work, stopped.set, on_plan)
 
@@ -169,11 +171,13 @@ class Reporter:
     def note(self, is_shorter: bool, now: float) -> None:
         """Report the best tour if it has become shorter and enough time has passed."""
         self.is_due = self.is_due or is_shorter
-        if self.is_due and now >= self.reported_at + TUNING.min_seconds_between_reports:
+        next_report = self.reported_at + TUNING.min_seconds_between_reports
+        if self.is_due and now >= next_report:
             self.reported_at = now
             self.report()
 
     def report(self) -> None:
         """Report the best tour."""
         self.is_due = False
-        self.listener(Tour(tuple(self.search.best_order)))
+        order = tuple(self.search.best_order)
+        self.listener(Tour(order))

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from rhumbline.policies.latent_space import Box as Box
 from rhumbline.policies.latent_space import Members as Members
 
-I_ = TypeVar("I_", contravariant=True)  # batch
-S_ = TypeVar("S_", contravariant=True)  # state
-M_ = TypeVar("M_")  # memory
+BatchT_contra = TypeVar("BatchT_contra", contravariant=True)
+StateT_contra = TypeVar("StateT_contra", contravariant=True)
+MemoryT = TypeVar("MemoryT")
 
 
 @runtime_checkable
-class Policy(Protocol[I_, S_, M_]):
+class Policy(Protocol[BatchT_contra, StateT_contra, MemoryT]):
     """What rollouts, training and search need of a network, which is an `nn.Module`.
 
     A policy whose decoding reads tables may be an `AdjustablePolicy` too.
@@ -38,21 +38,23 @@ class Policy(Protocol[I_, S_, M_]):
         """
         ...
 
-    def encode(self, batch: I_) -> M_:
+    def encode(self, batch: BatchT_contra) -> MemoryT:
         """Return everything decoding reads, once per instance."""
         ...
 
-    def condition(self, memory: M_, latents: Float[Tensor, "B K Z"]) -> Any:
+    def condition(self, memory: MemoryT, latents: Float[Tensor, "B K Z"]) -> Any:
         """Return what each latent changes, once per latent."""
         ...
 
     def logits(
-        self, memory: M_, shift: Any, state: S_, allowed: Bool[Tensor, "B R A"]
+        self, memory: MemoryT, shift: Any, state: StateT_contra, allowed: Bool[Tensor, "B R A"]
     ) -> Float[Tensor, "B R A"]:
         """Return the scores of the actions, once per step; they are not masked."""
         ...
 
-    def widened(self, latent: int, amplify: float = 100.0) -> "Policy[I_, S_, M_]":
+    def widened(
+        self, latent: int, amplify: float = 100.0
+    ) -> "Policy[BatchT_contra, StateT_contra, MemoryT]":
         """Return the policy with a latent space whose every point behaves like the original."""
         ...
 

@@ -184,7 +184,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Float[Tensor, "*X L D"], bias: Tensor) -> Float[Tensor, "*X L D"]:
         """Let each of L tokens attend to the others; the bias broadcasts to [*X, heads, L, L]."""
-        return self.out(self.glimpses(x, bias))
+        glimpses = self.glimpses(x, bias)
+        return self.out(glimpses)
 
     def glimpses(self, x: Float[Tensor, "*X L D"], bias: Tensor) -> Float[Tensor, "*X L D"]:
         """Return the attention read-outs before the output projection."""
@@ -253,7 +254,8 @@ def fast_asinh(x: Float[Tensor, "*X"]) -> Float[Tensor, "*X"]:
     if not is_cpu_inference(x):
         return torch.asinh(x)
     size = x.abs()
-    root = torch.sqrt(size * size + 1.0)
+    square = size * size
+    root = torch.sqrt(square + 1.0)
     result = torch.log(size + root)
     return result.copysign_(x)
 
@@ -444,7 +446,8 @@ class Dispatcher(nn.Module):
         mean = weight @ x
         weight = seen.to(glimpses.dtype)
         mean_glimpse = weight @ glimpses
-        return mean + self.among.out(mean_glimpse)
+        attended = self.among.out(mean_glimpse)
+        return mean + attended
 
     def clipped_scores(
         self, x: Float[Tensor, "*X D"], common: Float[Tensor, "... H"]
@@ -502,20 +505,23 @@ def rows_with_choice(allowed: Bool[Tensor, "B R A"]) -> Rows:
     is_cuda = allowed.device.type == "cuda"
     if is_cuda and not torch.is_grad_enabled():
         return slice(None)
-    has_choice = allowed.sum(2) > 1
-    return has_choice.flatten().nonzero()[:, 0]
+    choices = allowed.sum(2)
+    has_choice = choices > 1
+    rows = has_choice.flatten().nonzero()
+    return rows[:, 0]
 
 
 def scatter_scores(
     scores: Float[Tensor, "X A"], rows: Rows, allowed: Bool[Tensor, "B R A"]
 ) -> Float[Tensor, "B R A"]:
     """Put scores back in their rows, with zeros elsewhere."""
+    shape = allowed.shape
     if isinstance(rows, slice):
-        return scores.view(allowed.shape)
-    zeros = scores.new_zeros(allowed.shape)
+        return scores.view(shape)
+    zeros = scores.new_zeros(shape)
     zeros = zeros.flatten(0, 1)
     found = zeros.index_put((rows,), scores)
-    return found.view(allowed.shape)
+    return found.view(shape)
 
 
 class JSSPPolicy(nn.Module):
@@ -537,7 +543,8 @@ class JSSPPolicy(nn.Module):
 
     def footprint(self, action_count: int, steps: int) -> int:
         """Return about how many tensor elements one rollout keeps at once."""
-        return action_count * self.architecture.width + steps
+        embeddings = action_count * self.architecture.width
+        return embeddings + steps
 
     def encode(self, batch: JSSPBatch) -> JSSPMemory:
         """Return the tables for all later decoding."""

@@ -243,11 +243,13 @@ class ShopEncoder(nn.Module):
         qkv = as_affine(self.machines.qkv).compose(token)
         weight = torch.cat([token.weight, qkv.weight])
         bias = torch.cat([token.bias, qkv.bias])
+        value = self.places.part(2, 3)  # attention to one token is its value
+        waiting = self.waiting.weight[:, 0] + self.waiting.bias
         return FoldedWeights(
             machine=Affine(weight, bias),
-            operation=out.compose(self.places.part(2, 3)),  # attention to one token is its value
+            operation=out.compose(value),
             match=match,
-            waiting=self.waiting.weight[:, 0] + self.waiting.bias,
+            waiting=waiting,
         )
 
     def endings(
@@ -451,7 +453,9 @@ class JSSPMachinesPolicy(nn.Module):
 
     def footprint(self, action_count: int, steps: int) -> int:
         """Return the approximate tensor elements of one rollout, with as many machines as jobs."""
-        return (action_count - 1) ** 2 * self.architecture.width + steps
+        jobs = action_count - 1
+        table = jobs**2 * self.architecture.width
+        return table + steps
 
     def encode(self, batch: JSSPBatch) -> MachinesMemory:
         """Return the tables for all later decoding, with the endings unless they are too many."""
@@ -488,11 +492,8 @@ class JSSPMachinesPolicy(nn.Module):
         places = memory.place.flatten(0, 1).split(some)
         parts = list[Tensor]()
         for duration, real, place in zip(durations, reals, places, strict=True):
-            embedding = self.encoder.endings(
-                duration,
-                real,
-                first.expand(len(real), -1),
-            )
+            first_of_each = first.expand(len(real), -1)
+            embedding = self.encoder.endings(duration, real, first_of_each)
             parts.append(gather_operations(embedding, place))
         table = torch.cat(parts)
         return table.view(count, -1, places_each * width)

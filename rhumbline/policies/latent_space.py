@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-LATENT_WEIGHTS = ("_latent", "amplify")  # how names of weights end that depend on the latent space
-
 
 @dataclass(frozen=True)
 class Box:
@@ -52,8 +50,9 @@ class Members:
 
 def weights_without_latents(module: nn.Module) -> dict[str, Tensor]:
     """Return the weights of a network that do not depend on its latent space."""
+    latent_endings = ("_latent", "amplify")  # of the names of the weights that do
     return {
         name: weight
         for name, weight in module.state_dict().items()
-        if not name.endswith(LATENT_WEIGHTS)
+        if not name.endswith(latent_endings)
     }

@@ -53,8 +53,9 @@ def straight_lengths(
 ) -> Float[np.ndarray, "*K"]:
     """Return unrounded straight-line distances between points; shapes are broadcast."""
     difference = here - there
-    squared = (difference**2).sum(-1)
-    return np.sqrt(squared)
+    squares = difference**2
+    squared_length = squares.sum(-1)
+    return np.sqrt(squared_length)
 
 
 def att_lengths(
@@ -62,10 +63,12 @@ def att_lengths(
 ) -> Float[np.ndarray, "*K"]:
     """Return TSPLIB's pseudo-Euclidean ATT distances: scaled by sqrt(10) and rounded up."""
     difference = here - there
-    squared = (difference**2).sum(-1)
-    exact = np.sqrt(squared / 10.0)
+    squares = difference**2
+    squared_length = squares.sum(-1)
+    exact = np.sqrt(squared_length / 10.0)
     nearest = np.floor(exact + 0.5)
-    return nearest + (nearest < exact)
+    is_below = nearest < exact
+    return nearest + is_below
 
 
 def geo_radians(xy: Float[np.ndarray, "*L 2"]) -> Float[np.ndarray, "*L 2"]:
@@ -110,7 +113,7 @@ def check_matrix_size(table: Any, name: str) -> None:
         raise InputError(f"{name}: {found}; {limit}: {advice}")
 
 
-LENGTH_FUNCTIONS = {
+LENGTH_FUNCTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "EXACT_2D": straight_lengths,
     "EUC_2D": lambda here, there: np.floor(straight_lengths(here, there) + 0.5),
     "CEIL_2D": lambda here, there: np.ceil(straight_lengths(here, there)),
@@ -140,7 +143,8 @@ def embed_in_plane(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 
     largest = distances.max()
     if 0 < largest < TUNING.min_largest_distance:
         return embed_in_plane(distances / largest) * largest
-    return minimise_stress(distances, classical_scaling(distances))
+    first = classical_scaling(distances)
+    return minimise_stress(distances, first)
 
 
 def minimise_stress(
@@ -265,14 +269,18 @@ def leading_eigenvectors(
 
 def scale_to_unit_square(plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
     """Move and scale points into the unit square, by one factor so that angles are preserved."""
-    return (plane - plane.min(axis=0)) / longer_side(plane)
+    low = plane.min(axis=0)
+    shifted = plane - low
+    return shifted / longer_side(plane)
 
 
 def longer_side(plane: Float[np.ndarray, "N 2"]) -> float:
     """Return the longer side of the points' bounding box; 1 if they coincide."""
     low = plane.min(axis=0)
-    sides = plane.max(axis=0) - low
-    return float(sides.max()) or 1.0
+    high = plane.max(axis=0)
+    sides = high - low
+    longest = float(sides.max())
+    return longest or 1.0
 
 
 class MetricInstance:
@@ -348,7 +356,9 @@ class MetricInstance:
         """Return whether costs are whole numbers."""
         if self.metric != "EXPLICIT":
             return self.metric != "EXACT_2D"
-        return bool(np.all(self.distances == np.rint(self.distances)))
+        rounded = np.rint(self.distances)
+        is_whole = self.distances == rounded
+        return bool(np.all(is_whole))
 
     @cached_property
     def planar_xy(self) -> Float[np.ndarray, "N 2"]:
@@ -360,10 +370,12 @@ class MetricInstance:
             return embed_in_plane(self.distances)
         assert self.xy is not None
         if self.metric == "GEO":
-            degrees = np.rad2deg(geo_radians(self.xy))
-            latitude, longitude = degrees.T
-            middle = np.deg2rad(latitude.mean())
-            x = longitude * np.cos(middle)
+            radians = geo_radians(self.xy)
+            latitude, longitude = np.rad2deg(radians).T
+            mean_latitude = latitude.mean()
+            middle = np.deg2rad(mean_latitude)
+            shrinkage = np.cos(middle)
+            x = longitude * shrinkage
             return np.stack([x, latitude], axis=1)
         return np.asarray(self.xy, dtype=np.float64)
 

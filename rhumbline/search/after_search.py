@@ -130,7 +130,8 @@ class AfterSearch:
         """
         if is_far_from_planes(domain, instances):
             share = TUNING.far_search_share
-            return replace(self, search_share=share, with_construction=self.then is not None)
+            has_solver = self.then is not None
+            return replace(self, search_share=share, with_construction=has_solver)
         if on_gpu or self.then not in ("auto", domain.improver):
             return self
         return replace(self, search_share=domain.search.cpu_share)
@@ -139,7 +140,8 @@ class AfterSearch:
         """Return the same with what "auto" stands for: a solver for `count` instances, or None."""
         if self.then != "auto":
             return self
-        seconds = (1.0 - self.search_share) * (budget.seconds or 0.0)
+        total_seconds = budget.seconds or 0.0
+        seconds = (1.0 - self.search_share) * total_seconds
         if seconds < count * TUNING.min_solver_seconds:
             return replace(self, then=None)
         return replace(self, then=improvers.available_improver(problem))
@@ -163,10 +165,12 @@ class AfterSearch:
 
     def phase_ends(self, seconds: float) -> tuple[float, float]:
         """Return after how many seconds the search and the polish end."""
-        polish_end = seconds * (self.search_share if self.then else 1.0)
+        share = self.search_share if self.then else 1.0
+        polish_end = seconds * share
         if not self.polish:
             return polish_end, polish_end
-        polish_seconds = min(TUNING.polish_share * seconds, TUNING.max_polish_seconds)
+        wanted_seconds = TUNING.polish_share * seconds
+        polish_seconds = min(wanted_seconds, TUNING.max_polish_seconds)
         return polish_end - polish_seconds, polish_end
 
 
@@ -174,8 +178,9 @@ def is_far_from_planes(domain: Domain, instances: Sequence[Any]) -> bool:
     """Return whether the policy sees most of some instances at places that mislead it."""
     if domain.plane_stress is None:
         return False
-    far = [domain.plane_stress(instance) > TUNING.max_plane_stress for instance in instances]
-    return 2 * sum(far) > len(far)
+    stresses = [domain.plane_stress(instance) for instance in instances]
+    far = sum(stress > TUNING.max_plane_stress for stress in stresses)
+    return 2 * far > len(stresses)
 
 
 def prepare_polish(problem: str) -> None:
@@ -217,7 +222,9 @@ class Candidates:
         """Check, price and keep a plan."""
         instance = self.solution.instance
         plan.check(instance)
-        self.plans.append(Candidate(plan, plan.cost(instance), phase))
+        cost = plan.cost(instance)
+        candidate = Candidate(plan, cost, phase)
+        self.plans.append(candidate)
 
     def add_construction(self) -> None:
         """Add the constructed plan if all others cost more, or exceed a limit that it meets."""
@@ -239,7 +246,8 @@ class Candidates:
         others = list[Candidate]()
         same_phase = list[Candidate]()
         for candidate in self.plans:
-            group = same_phase if candidate.phase == phase else others
+            is_same_phase = candidate.phase == phase
+            group = same_phase if is_same_phase else others
             group.append(candidate)
         best = min(same_phase, key=lambda c: c.cost)
         self.plans = [*others, best]
@@ -294,7 +302,8 @@ def run_warm_up(strategy: PlainStrategy, task: Task, budget: Budget) -> None:
     """
     short, attempts = warm_up_run_of(strategy, task)
     attempts = min(attempts, budget.attempts or attempts)
-    for _ in stream(short, task, Budget(attempts=attempts)):
+    short_budget = Budget(attempts=attempts)
+    for _ in stream(short, task, short_budget):
         pass
     task.forget()
 
@@ -356,7 +365,8 @@ class AfterSearchRun:
             return self.budget
         search_end, _ = self.after.phase_ends(seconds)
         # Encoding has taken time, and so have plans that were announced.
-        left = max(TUNING.min_search_share * search_end, search_end - self.seconds)
+        least = TUNING.min_search_share * search_end
+        left = max(least, search_end - self.seconds)
         return replace(self.budget, seconds=left)
 
     def prepare(self, strategy: PlainStrategy) -> Strategy[Any]:
@@ -393,7 +403,8 @@ class AfterSearchRun:
             self.polish_ranks(instances, given)
         finally:
             for candidates, cost in zip(instances, before, strict=True):
-                candidates.polish = CostChange(cost, candidates.best.cost)
+                polished_cost = candidates.best.cost
+                candidates.polish = CostChange(cost, polished_cost)
             self.report(instances, "polish")
 
     def polish_ranks(
@@ -426,13 +437,16 @@ class AfterSearchRun:
         last_construction = (1.0 + TUNING.late_share) * end
         self.report(instances, name)  # that it begins
         for place, candidates in enumerate(instances):
-            share = (end - self.seconds) / (len(instances) - place)
+            left = end - self.seconds
+            waiting = len(instances) - place
+            share = left / waiting
+            has_time = share > 0
             if place == 0 or self.seconds < last_construction:
                 candidates.add_construction()
             before = candidates.best.cost
-            trouble = "" if share > 0 else "no time was left for it"
+            trouble = "" if has_time else "no time was left for it"
             try:
-                if share > 0:
+                if has_time:
                     self.run_solver(instances, place, name, share)
             except Exception as error:  # a solver's failure must not lose the plans that are there
                 trouble = str(error) or type(error).__name__
@@ -543,7 +557,8 @@ class AfterSearchRun:
             return  # what is announced may not cost less than the result
         seconds = math.inf
         if self.budget.seconds is not None:
-            seconds = first_plans.TUNING.announced_share * self.budget.seconds
+            share = first_plans.TUNING.announced_share
+            seconds = share * self.budget.seconds
         for row, plan in construct_within(self.task.instances, warm_start, seconds):
             self.announce(row, plan, "construction")
 
@@ -559,7 +574,8 @@ class AfterSearchRun:
         costs[row] = cost
         self.announced = costs
         attempts = self.task.account.attempts
-        self.after.improved(Improvement(instance, plan, cost, attempts, self.seconds, phase))
+        improvement = Improvement(instance, plan, cost, attempts, self.seconds, phase)
+        self.after.improved(improvement)
 
     def announced_costs(self) -> list[float]:
         """Return the cheapest announced cost of each instance, infinite at first."""

@@ -235,9 +235,11 @@ def decompose(
     covariance: Float[Tensor, "*b Z Z"],
 ) -> tuple[Float[Tensor, "*b Z Z"], Float[Tensor, "*b Z"]]:
     """Return the eigenvectors and the square roots of the eigenvalues."""
-    symmetric = 0.5 * (covariance + covariance.mT)
+    doubled = covariance + covariance.mT
+    symmetric = 0.5 * doubled
     values, basis = torch.linalg.eigh(symmetric)
-    scale = values.clamp(min=1e-20).sqrt()
+    positive = values.clamp(min=1e-20)
+    scale = positive.sqrt()
     return basis, scale
 
 
@@ -284,5 +286,6 @@ def squared_distances(
     distances = list[np.ndarray]()
     for mean in means:
         difference = points - mean
-        distances.append((difference**2).sum(1))
+        squares = difference**2
+        distances.append(squares.sum(1))
     return np.stack(distances, axis=1)

@@ -68,7 +68,8 @@ def default_start_share(task: Task) -> float:
 def is_large(task: Task) -> bool:
     """Return whether instances are too large to learn from: time allows few generations."""
     nodes = task.problem.action_count(task.batch)
-    return nodes > TUNING.max_small_nodes + 1  # a depot does not count
+    max_nodes = TUNING.max_small_nodes + 1  # a depot does not count
+    return nodes > max_nodes
 
 
 def is_time_critical(task: Task) -> bool:

@@ -30,17 +30,6 @@ from rhumbline.search.without_policy.host_task import HostTask
 
 
 @dataclass(frozen=True)
-class DriverTuning:
-    """When to give up on a strategy."""
-
-    # Abort after this many consecutive steps that spend no attempt: such a search would not end.
-    max_empty_steps: int = 100
-
-
-TUNING = DriverTuning()
-
-
-@dataclass(frozen=True)
 class Budget:
     """When to stop: after some attempts on each instance or some seconds, whichever comes first."""
 
@@ -148,6 +137,8 @@ def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[P
 
     Yields after every step that has made rollouts.
     """
+    # Abort after this many consecutive steps that spend no attempt: such a search would not end.
+    max_empty_steps = 100
     with SHARED_CORES.share(budget.seconds is not None):
         start_time = start_clock(task, budget)
         try:
@@ -173,7 +164,7 @@ def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[P
                 distributions = strategy.distributions(last_state)
                 yield make_progress(task, step, distributions, time.monotonic() - start_time)
             empty_steps = empty_steps + 1 if count_spent(task) == spent_before else 0
-            if empty_steps == TUNING.max_empty_steps:
+            if empty_steps == max_empty_steps:
                 trouble = "without trying anything, and would never end"
                 raise InputError(f"the strategy made {empty_steps} steps {trouble}")
 

@@ -60,12 +60,14 @@ def first_solutions(
     is what the solutions say that they took.
     """
     solutions = list[Solution]()
-    plans = given or [None] * len(instances)
+    no_plans = [None] * len(instances)
+    plans = given or no_plans
     for instance, plan in zip(instances, plans, strict=True):
         candidate = first_candidate(instance, plan)
         if candidate is None or time.monotonic() > end:
             break
-        solutions.append(first_solution(instance, candidate, seconds))
+        solution = first_solution(instance, candidate, seconds)
+        solutions.append(solution)
     return solutions
 
 

@@ -12,8 +12,6 @@ from rhumbline.domains import DOMAINS
 from rhumbline.errors import LimitExceeded, RhumbError
 from rhumbline.problems import Plan
 
-PICTURE_DPI = 80  # of pictures in a notebook; those in files have twice as many
-
 
 @dataclass(frozen=True)
 class CostChange:
@@ -83,16 +81,19 @@ class Solution:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the facts, and the plan if it can be drawn."""
+        cost = f"{self.cost:,}" if isinstance(self.cost, int) else f"{self.cost:,.4f}"
         gap = self.gap
+        share = "" if gap is None else f"{gap:.2%}"
         facts = {
             "instance": self.instance.name,
-            "cost": f"{self.cost:,}" if isinstance(self.cost, int) else f"{self.cost:,.4f}",
-            "gap": "" if gap is None else f"{gap:.2%}",
+            "cost": cost,
+            "gap": share,
             "attempts": f"{self.attempts:,}",
             "seconds": f"{self.seconds:.1f}",
             "found by": self.phase,
         }
-        return facts_table(facts, self._repr_png_())
+        picture = self._repr_png_()
+        return facts_table(facts, picture)
 
     def _repr_png_(self) -> bytes | None:
         """Return a picture of the plan, or None where it cannot be drawn."""
@@ -151,7 +152,8 @@ def plan_picture(instance: Any, plan: Plan) -> bytes | None:
     except RhumbError:
         return None
     content = BytesIO()
-    axes.figure.savefig(content, format="png", dpi=PICTURE_DPI)
+    dots_per_inch = 80  # half of those of a picture in a file
+    axes.figure.savefig(content, format="png", dpi=dots_per_inch)
     return content.getvalue()
 
 

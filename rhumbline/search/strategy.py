@@ -46,7 +46,7 @@ __all__ = [
     "warm_up_run_of",
 ]
 
-X = TypeVar("X")
+StateT = TypeVar("StateT")
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class WarmUp(NamedTuple):
     attempts: int
 
 
-class Strategy(Generic[X]):
+class Strategy(Generic[StateT]):
     """A way to search: usually a frozen dataclass of settings.
 
     `init` makes its state, `step` tries some latents, and the driver repeats steps until the budget
@@ -98,11 +98,11 @@ class Strategy(Generic[X]):
     # Whether the search ends by itself, whatever the budget.
     finite: ClassVar[bool] = False
 
-    def init(self, task: Task) -> X:
+    def init(self, task: Task) -> StateT:
         """Return the state before the first step."""
         raise NotImplementedError
 
-    def step(self, task: Task, state: X) -> Step | tuple[X | None, Tensor, Rollouts]:
+    def step(self, task: Task, state: StateT) -> Step | tuple[StateT | None, Tensor, Rollouts]:
         """Try some latents; return the next state, the latents and their rollouts.
 
         `task.rollout`, `rollout_each_copy` and `complete` are the only ways to spend the budget.
@@ -119,13 +119,14 @@ class Strategy(Generic[X]):
         A GPU runs it before the clock starts, because it compiles kernels at their first use. By
         default these are two steps of the strategy itself, of default size.
         """
-        return WarmUp(self, 2 * default_step_size(task))
+        attempts = 2 * default_step_size(task)
+        return WarmUp(self, attempts)
 
-    def distributions(self, state: X) -> Distributions | None:
+    def distributions(self, state: StateT) -> Distributions | None:
         """Return what the latents of the next step are drawn from, for those who watch a search."""
         return None
 
-    def finish(self, task: Task, state: X) -> None:
+    def finish(self, task: Task, state: StateT) -> None:
         """Make plans without an attempt (`task.account.enter`), once the budget is spent.
 
         The state is that of the last whole step.
@@ -178,10 +179,12 @@ def warm_up_run_of(strategy: PlainStrategy, task: Task) -> WarmUp:
 
     A CPU compiles its kernels ahead, so that one attempt is enough to load them.
     """
-    short, attempts = as_strategy(strategy).warm_up(task)
+    adapted = as_strategy(strategy)
+    short, attempts = adapted.warm_up(task)
     if task.device.type == "cpu":
         return WarmUp(short, 1)
-    return WarmUp(short, attempts * task.copies)
+    attempts_of_copies = attempts * task.copies
+    return WarmUp(short, attempts_of_copies)
 
 
 def engine_for(
@@ -246,7 +249,8 @@ def check_strategy_needs(strategy: PlainStrategy, task: Task) -> None:
 
 def latent_dimensions(task: Task) -> int:
     """Return the dimension of the latent space; raise if the policy has none."""
-    check_needs(Needs(latent_space=True), task.policy, task.domain)
+    needs = Needs(latent_space=True)
+    check_needs(needs, task.policy, task.domain)
     return task.policy.space.size
 
 

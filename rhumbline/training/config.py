@@ -14,8 +14,6 @@ if TYPE_CHECKING:  # these import torch, which the command line loads late
     from rhumbline.domain import Domain, PolicyFamily, TrainingTraits
     from rhumbline.training.objectives.objective import TrainingObjective
 
-DATA_PLACEHOLDER = "YOUR-FOLDER"  # stands in recipes for user data
-
 
 def require_at_least(lowest: float, **values: float) -> None:
     """Refuse values below a bound, and values that are not finite."""
@@ -142,7 +140,8 @@ class Optimiser:
         require_at_least(0, lr=self.lr, encoder_decay=self.encoder_decay, warmup=self.warmup)
         require_at_least(0, decay=self.decay, clip=self.clip, spread=self.spread)
         fractions = (*self.betas, self.momentum, self.average)
-        if self.decay > 1.0 or not all(0.0 <= x < 1.0 for x in fractions):
+        are_fractions = all(0.0 <= x < 1.0 for x in fractions)
+        if self.decay > 1.0 or not are_fractions:
             raise InputError(
                 "optimiser: betas, momentum and average must be from 0 to below 1, "
                 "and decay at most 1"
@@ -312,7 +311,8 @@ class TrainConfig:
         if size == self.size:
             return self.batch
         ratio = self.size / size
-        same_work = self.batch * ratio**2
+        work_ratio = ratio**2
+        same_work = self.batch * work_ratio
         most = 4 * self.batch
         wanted = min(same_work, most)
         if wanted < 8:
@@ -351,7 +351,8 @@ def apply_change(tables: dict[str, Any], change: str) -> None:
         raise InputError(
             f"--set {shorten(change)}: expected key=value, for example objective.latents=16"
         )
-    *outer, last = name.strip().split(".")
+    path = name.strip().split(".")
+    *outer, last = path
     table: Any = tables
     for key in outer:
         table = table.setdefault(key, {})

@@ -27,7 +27,6 @@ from rhumbline.training import parallel
 from rhumbline.training.config import TrainConfig
 from rhumbline.training.objectives.targets import Targets
 from rhumbline.training.resume import (
-    AUTO,
     SavedState,
     add_state,
     find_state,
@@ -93,14 +92,15 @@ def train(
 
 def enter_folder(stack: ExitStack, out: Path) -> None:
     """Lock the folder of a run until the stack is closed."""
-    stack.enter_context(lock_folder(out))
+    lock = lock_folder(out)
+    stack.enter_context(lock)
 
 
 def load_state(resume: Path | Literal["auto"] | None, out: Path) -> SavedState | None:
     """Return the state to continue from; only the first process reads files."""
     if resume is None:
         return None
-    if resume == AUTO:
+    if resume == "auto":
         check_shared(out)
         return parallel.run_on_first(partial(find_state, out))
     return parallel.run_on_first(partial(read_newest_state, resume))
@@ -138,10 +138,12 @@ def make_reports(
     while done < 1.0:
         rollouts, targets = trainer.step(done)
         done = progress.completed_fraction()
-        metrics.append(step_metrics(rollouts, targets))
+        latest = step_metrics(rollouts, targets)
+        metrics.append(latest)
         if done >= 1.0 or parallel.broadcast_from_first(clock() - last_report) >= config.report:
             pace = progress.updates_per_second()
-            yield make_report(trainer, out, metrics, progress.minutes_so_far(), pace)
+            minutes = progress.minutes_so_far()
+            yield make_report(trainer, out, metrics, minutes, pace)
             metrics = []
             last_report = clock()
 
@@ -175,7 +177,9 @@ class TrainingProgress:
         """Return the completed fraction of the limit that is nearer; the same in all processes."""
         by_time = 0.0
         if self.minutes:
-            passed = (self.clock() - self.began) / (60.0 * self.minutes)
+            seconds = self.clock() - self.began
+            limit = 60.0 * self.minutes
+            passed = seconds / limit
             by_time = parallel.broadcast_from_first(passed)
         updates = self.trainer.config.updates
         by_updates = self.trainer.update / updates if updates else 0.0
@@ -237,10 +241,12 @@ def make_report(
 
 def write_checkpoints(trainer: Trainer, out: Path, validation: dict[str, float]) -> None:
     """Write the state and the averaged weights, also as the best ones if they are."""
-    content = checkpoint_content(trainer.average, training_facts(trainer, validation))
-    is_best = validation["latent"] < trainer.best_cost
+    facts = training_facts(trainer, validation)
+    content = checkpoint_content(trainer.average, facts)
+    cost = validation["latent"]
+    is_best = cost < trainer.best_cost
     if is_best:
-        trainer.best_cost = validation["latent"]
+        trainer.best_cost = cost
         trainer.best_update = trainer.update
     try:
         with StagedFiles(durable=True) as files:
@@ -288,9 +294,10 @@ def read_update_count(path: Path) -> int | None:
 
 def revalidate_best(trainer: Trainer, folder: Path, out: Path) -> None:
     """Validate the best policy of a resumed run on the new validation instances."""
-    if not (folder / RUN_FILES.best_policy).is_file():
+    path = folder / RUN_FILES.best_policy
+    if not path.is_file():
         return
-    policy, facts = load_with_facts(folder / RUN_FILES.best_policy, trainer.device)
+    policy, facts = load_with_facts(path, trainer.device)
     average = trainer.average
     trainer.average = policy
     validation = trainer.validate()
@@ -298,4 +305,5 @@ def revalidate_best(trainer: Trainer, folder: Path, out: Path) -> None:
     trainer.best_cost = validation["latent"]
     trainer.best_update = facts.updates
     if parallel.rank() == 0:
-        save(out / RUN_FILES.best_policy, policy, replace(facts, validation=validation))
+        facts = replace(facts, validation=validation)
+        save(out / RUN_FILES.best_policy, policy, facts)

@@ -17,8 +17,8 @@ from torch import Tensor
 from rhumbline.errors import InputError, RhumbError, note_once
 from rhumbline.record import Record
 
-T = TypeVar("T")
-X = TypeVar("X", Record, Tensor)
+ResultT = TypeVar("ResultT")
+BatchT = TypeVar("BatchT", Record, Tensor)
 
 
 def join_group(device: torch.device) -> torch.device:
@@ -30,7 +30,8 @@ def join_group(device: torch.device) -> torch.device:
     dist.init_process_group("nccl" if is_cuda else "gloo")
     if not is_cuda:
         return device
-    return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    local_rank = int(os.environ["LOCAL_RANK"])
+    return torch.device("cuda", local_rank)
 
 
 def note_shared_store() -> None:
@@ -77,15 +78,16 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def share(whole: X) -> X:
+def share(whole: BatchT) -> BatchT:
     """Return this process's instances of a joint batch."""
-    if world_size() == 1:
+    processes = world_size()
+    if processes == 1:
         return whole
     length = batch_length(whole)
-    if length % world_size():
-        why = f"a batch of {length} cannot be shared by {world_size()} processes"
+    if length % processes:
+        why = f"a batch of {length} cannot be shared by {processes} processes"
         raise InputError(f"{why}; make it a multiple (copies of an instance count once)")
-    part = length // world_size()
+    part = length // processes
     first = rank() * part
     return whole[first : first + part]
 
@@ -95,7 +97,9 @@ def batch_length(batch: Record | Tensor) -> int:
     if not isinstance(batch, Record):
         return len(batch)
     fields = vars(batch).values()
-    return len(next(x for x in fields if isinstance(x, Tensor)))
+    tensors = (x for x in fields if isinstance(x, Tensor))
+    first = next(tensors)
+    return len(first)
 
 
 def sum_over_processes(count: Tensor) -> Tensor:
@@ -118,12 +122,14 @@ def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
         gradients.append(parameter.grad)
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     dist.all_reduce(flat)
-    parts = flat.split([gradient.numel() for gradient in gradients])
+    sizes = [gradient.numel() for gradient in gradients]
+    parts = flat.split(sizes)
     for gradient, part in zip(gradients, parts, strict=True):
-        gradient.copy_(part.view_as(gradient))
+        joint = part.view_as(gradient)
+        gradient.copy_(joint)
 
 
-def run_on_first(work: Callable[[], T]) -> T:
+def run_on_first(work: Callable[[], ResultT]) -> ResultT:
     """Call a function in the first process, and return what it returned in all of them.
 
     An error that the user can fix is raised in all of them too, so that none waits for ever.

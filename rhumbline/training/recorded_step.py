@@ -9,10 +9,10 @@ from typing import Generic, TypeVar
 
 import torch
 
-X = TypeVar("X")
+ResultT = TypeVar("ResultT")
 
 
-class CUDAGraphCache(Generic[X]):
+class CUDAGraphCache(Generic[ResultT]):
     """One CUDA graph of `work` for each key that it is called with.
 
     The work must not read back from the device, and shapes must depend on the key alone. The result
@@ -24,15 +24,15 @@ class CUDAGraphCache(Generic[X]):
     # Ordinary calls before a recording: kernels get compiled, and the optimiser makes its state.
     warm_up_calls = 3
 
-    def __init__(self, work: Callable[[], X], rng: torch.Generator):
+    def __init__(self, work: Callable[[], ResultT], rng: torch.Generator):
         self.work = work
         self.rng = rng
         self.calls = Counter[Hashable]()
-        self.recordings: dict[Hashable, tuple[torch.cuda.CUDAGraph, X]] = {}
+        self.recordings: dict[Hashable, tuple[torch.cuda.CUDAGraph, ResultT]] = {}
         self.stream = torch.cuda.Stream()
         self.pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, key: Hashable) -> X:
+    def __call__(self, key: Hashable) -> ResultT:
         """Do the work: by ordinary calls at first, then by replay."""
         self.calls[key] += 1
         if self.calls[key] <= self.warm_up_calls:
@@ -43,7 +43,7 @@ class CUDAGraphCache(Generic[X]):
         graph.replay()
         return result
 
-    def record(self) -> tuple[torch.cuda.CUDAGraph, X]:
+    def record(self) -> tuple[torch.cuda.CUDAGraph, ResultT]:
         """Return a graph of the work and the tensors of its results. Recording runs nothing."""
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.rng)
@@ -51,10 +51,11 @@ class CUDAGraphCache(Generic[X]):
             result = self.work()
         return graph, result
 
-    def run_on_own_stream(self) -> X:
+    def run_on_own_stream(self) -> ResultT:
         """Do the work on the stream of the recordings, the only one that autograd gets to know."""
-        self.stream.wait_stream(torch.cuda.current_stream())
+        stream_of_caller = torch.cuda.current_stream()
+        self.stream.wait_stream(stream_of_caller)
         with torch.cuda.stream(self.stream):
             result = self.work()
-        torch.cuda.current_stream().wait_stream(self.stream)
+        stream_of_caller.wait_stream(self.stream)
         return result

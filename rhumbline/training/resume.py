@@ -34,9 +34,6 @@ from rhumbline.training.run_folder import (
 if TYPE_CHECKING:
     from rhumbline.training.trainer import Trainer
 
-AUTO = "auto"  # as a folder to resume from: the output folder, if it holds a sound state
-RANDOM_STATE = "rng"  # the tensor with the state of the generator
-
 
 @dataclass(frozen=True)
 class SavedState:
@@ -73,7 +70,7 @@ def add_state(
     for prefix, policy in (("raw.", trainer.policy), ("average.", trainer.average)):
         for name, x in policy.state_dict().items():
             weights[prefix + name] = x
-    weights[RANDOM_STATE] = trainer.rng.get_state()
+    weights[RUN_FILES.random_state] = trainer.rng.get_state()
     moments: dict[str, Tensor] = {}
     for name, parameter in trainer.parameters.items():
         for key, x in trainer.optimiser.state[parameter].items():
@@ -102,7 +99,8 @@ def remove_older_states(out: Path, update: int) -> None:
 
 def read_newest_state(folder: Path) -> SavedState:
     """Read the newest complete state of a folder, for `--resume DIR`."""
-    return read_state(folder, newest_update(folder))
+    update = newest_update(folder)
+    return read_state(folder, update)
 
 
 def find_state(folder: Path) -> SavedState | None:
@@ -137,8 +135,8 @@ def read_state(folder: Path, update: int) -> SavedState:
         raise CheckpointError(f"{weights_file}: {words}; remove it and {moments_file.name}")
     check_state_tensors(weights_file, weights)
     check_state_tensors(moments_file, moments)
-    if RANDOM_STATE not in weights:
-        missing = f"the tensor '{RANDOM_STATE}' with the random state is missing"
+    if RUN_FILES.random_state not in weights:
+        missing = f"the tensor '{RUN_FILES.random_state}' with the random state is missing"
         raise CheckpointError(f"{weights_file}: {missing}; remove the file and train again")
     return SavedState(weights_file, weights, moments, header)
 
@@ -165,7 +163,8 @@ def restore_trainer(trainer: "Trainer", state: SavedState) -> None:
         check_moments(trainer, state.moments)
         trainer.policy.load_state_dict(raw)
         trainer.average.load_state_dict(average)
-        trainer.rng.set_state(state.weights[RANDOM_STATE].cpu())
+        generator_state = state.weights[RUN_FILES.random_state]
+        trainer.rng.set_state(generator_state.cpu())
     except (CheckpointError, RuntimeError, TypeError) as error:
         remedy = "remove the state and train again"
         raise CheckpointError(f"{path}: does not fit the recipe ({error}); {remedy}") from error

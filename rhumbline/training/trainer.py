@@ -118,7 +118,8 @@ class Trainer:
 
     def require_kernels(self) -> None:
         """Refuse to record a step that plain torch would run: it reads back from the device."""
-        choose_engine("fused", self.ask_for_scores())
+        ask = self.ask_for_scores()
+        choose_engine("fused", ask)
 
     def uses_attention_kernel(self) -> bool:
         """Return whether our attention kernel serves: on a GPU, in bfloat16, for routing."""
@@ -127,7 +128,8 @@ class Trainer:
         is_wanted = config.attention == "auto" and config.autocast and has_attention
         if not is_wanted or self.device.type != "cuda":
             return False
-        return why_not_fused(self.ask_for_scores()) is None
+        reason = why_not_fused(self.ask_for_scores())
+        return reason is None
 
     def ask_for_scores(self) -> Ask:
         """Describe the scores of the largest instances, for the choice of kernels."""
@@ -137,11 +139,13 @@ class Trainer:
 
     def mini_step_index(self, mini: int) -> int:
         """Return the number of one of this update's mini-steps, counted from the first update."""
-        return self.update * self.config.accumulate + mini
+        first = self.update * self.config.accumulate
+        return first + mini
 
     def instance_size(self, mini: int = 0) -> Size:
         """Return the size of the instances of one of this update's mini-steps."""
-        return self.source.size_at(self.mini_step_index(mini))
+        index = self.mini_step_index(mini)
+        return self.source.size_at(index)
 
     def instance_count(self, size: Size) -> int:
         """Return the instances of a mini-step, over all processes; symmetric copies count.
@@ -153,7 +157,8 @@ class Trainer:
         if count == self.config.batch:
             return count
         divisor = self.objective.copies_per_instance * parallel.world_size()
-        return -(-count // divisor) * divisor
+        multiple = -(-count // divisor)  # rounded up
+        return multiple * divisor
 
     def sample(self, mini: int = 0) -> tuple[Any, Tensor, Tensor]:
         """Sample instances, latents and starts of one mini-step.
@@ -211,7 +216,8 @@ class Trainer:
         not serve with gradient. A recorded graph must not read casts that were made before it.
         """
         is_cuda = self.device.type == "cuda"
-        if not (wanted and self.config.autocast and is_cuda):
+        is_on = wanted and self.config.autocast and is_cuda
+        if not is_on:
             return nullcontext()
         cache = self.recorded is None
         return torch.autocast("cuda", torch.bfloat16, cache_enabled=cache)
@@ -276,7 +282,9 @@ class Trainer:
     @property
     def seed(self) -> int:
         """The seed of the noise of this update's first mini-step."""
-        return (self.config.seed << 32) + self.mini_step_index(0)
+        first = self.config.seed << 32
+        index = self.mini_step_index(0)
+        return first + index
 
     def noise_seed(self, mini: int) -> int | Tensor:
         """Return the seed of a mini-step's noise; a tensor if a recorded graph reads it."""
@@ -329,7 +337,8 @@ class Trainer:
         if not self.config.objective.longest:
             return targets
         customers = self.problem.action_count(batch) - 1
-        return truncate_targets(targets, self.config.longest_for(customers))
+        longest = self.config.longest_for(customers)
+        return truncate_targets(targets, longest)
 
     def update_gradient(self) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
         """Compute the gradient of one update, over all mini-steps and processes.
@@ -377,7 +386,8 @@ class Trainer:
         checks = self.device.type == "cpu" or is_due
         if self.recorded:
             self.seed_tensor.fill_(self.seed)
-            sizes = tuple(self.instance_size(mini) for mini in range(self.config.accumulate))
+            mini_steps = range(self.config.accumulate)
+            sizes = tuple(self.instance_size(mini) for mini in mini_steps)
             rollouts, targets, values = self.recorded(sizes)
             if checks:
                 self.check_finite(values)
@@ -419,8 +429,9 @@ class Trainer:
 
     def check_finite(self, values: dict[str, Tensor]) -> None:
         """Raise at the first value that is not finite, and name it."""
-        flags = torch.stack([torch.isfinite(x).all() for x in values.values()]).tolist()
-        for name, is_finite in zip(values, flags, strict=True):
+        flags = [torch.isfinite(x).all() for x in values.values()]
+        stacked = torch.stack(flags)  # read back at once
+        for name, is_finite in zip(values, stacked.tolist(), strict=True):
             if not is_finite:
                 raise Diverged(
                     f"update {self.update}: the {name} is not finite; the last checkpoint is intact"

@@ -45,12 +45,14 @@ def choose_engine(wanted: str, ask: Ask) -> Engine:
     if wanted == "torch":
         return ENGINES["torch"]
     if wanted in ("auto", "fused"):
-        return choose_fused(replace(ask, by_name=wanted == "fused"))
+        by_name = wanted == "fused"
+        return choose_fused(replace(ask, by_name=by_name))
     if wanted not in ENGINES:
         known = suggest_known(wanted, ("auto", "fused", *ENGINES))
         raise InputError(f"engine '{shorten(wanted)}' is not known{known}")
     engine = ENGINES[wanted]
-    require_engine(engine.why_not(replace(ask, by_name=True)))
+    reason = engine.why_not(replace(ask, by_name=True))
+    require_engine(reason)
     return engine
 
 

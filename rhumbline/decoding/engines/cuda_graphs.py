@@ -34,15 +34,19 @@ def construct_with_cuda_graph(request: RolloutRequest) -> Rollouts:
         action = request.decide(bias, state, uniform)
         following = problem.step(state, action)
         kept.copy_(following)
-        sequence.index_copy_(2, position, action[..., None])
+        column = action[..., None]
+        sequence.index_copy_(2, position, column)
         position.add_(1)
 
     def finished() -> bool:
-        return problem.finished(replace(kept))
+        state = replace(kept)
+        return problem.finished(state)
 
-    cuda_graph.repeat(step, horizon - 1, first.device, finished)
+    steps = horizon - 1  # the first action is imposed
+    cuda_graph.repeat(step, steps, first.device, finished)
     cost = problem.outcome(request.batch, kept, sequence)
-    return split_rollouts(cost, sequence, request.latents.shape[1])
+    tried = request.latents.shape[1]
+    return split_rollouts(cost, sequence, tried)
 
 
 class CUDAGraphEngine:

@@ -117,9 +117,11 @@ class EncoderLayer(nn.Module):
             return self.qkv(x)
         width = self.out.in_features
         weight = self.qkv.weight
-        queries, others = weight.split([width, 2 * width])
-        sharpened = torch.cat([queries * sharpness, others])
-        return F.linear(x, sharpened)
+        sizes = [width, 2 * width]
+        queries, others = weight.split(sizes)
+        sharpened = queries * sharpness
+        weight = torch.cat([sharpened, others])
+        return F.linear(x, weight)
 
 
 class Encoder(nn.Module):

@@ -20,7 +20,7 @@ from rhumbline.policies.attention.encoder import TRAINING_NODES, Architecture, E
 from rhumbline.policies.attention.memory import LatentBias, Memory
 from rhumbline.policies.latent_space import Box, Members, weights_without_latents
 
-P = TypeVar("P", bound="RoutingPolicy")
+PolicyT = TypeVar("PolicyT", bound="RoutingPolicy")
 
 CLIP = 10.0  # logits are CLIP * tanh(.)
 
@@ -103,7 +103,8 @@ class PointerDecoder(nn.Module):
 
         Glimpse and context keep theirs.
         """
-        return replace(memory, **self.pointer_tables(embedding))
+        tables = self.pointer_tables(embedding)
+        return replace(memory, **tables)
 
     def pointer_tables(self, embedding: Float[Tensor, "B N D"]) -> dict[str, Any]:
         """Return the tables of the final product, which every engine reads.
@@ -148,12 +149,14 @@ class PointerDecoder(nn.Module):
             self.split_heads(memory.value),
             attn_mask=bias[:, None],
         )
-        glimpse = glimpse.transpose(1, 2).reshape(query.shape)
+        glimpse = glimpse.transpose(1, 2)
+        glimpse = glimpse.reshape(query.shape)
         if memory.layer is not None:
             glimpse = memory.layer(glimpse)
         pointer = memory.pointer.transpose(1, 2)
         points = torch.baddbmm(shift.pointer, glimpse, pointer)
-        return CLIP * torch.tanh(points)
+        squashed = torch.tanh(points)
+        return CLIP * squashed
 
     def score_through_layer(
         self, memory: Memory, shift: LatentBias, glimpse: Float[Tensor, "B R D"]
@@ -203,7 +206,8 @@ class RoutingPolicy(nn.Module):
         factor, a policy trained on 100 nodes spreads its attention thin on 300
         (research/notebooks/training.md).
         """
-        return (nodes / TRAINING_NODES) ** self.architecture.growth
+        relative_size = nodes / TRAINING_NODES
+        return relative_size**self.architecture.growth
 
     def fold_tables(
         self,
@@ -234,7 +238,7 @@ class RoutingPolicy(nn.Module):
         """Return the tables with other embeddings in the final product only."""
         return self.decoder.with_embeddings(memory, embedding)
 
-    def widened(self: P, latent: int, amplify: float = 100.0) -> P:
+    def widened(self: PolicyT, latent: int, amplify: float = 100.0) -> PolicyT:
         """Return the policy with a latent space whose every point behaves exactly alike."""
         if self.architecture.members:
             rule = "a population has no latent space and cannot be given one"

@@ -89,7 +89,8 @@ class CVRPInstance(MetricInstance):
     @property
     def shape(self) -> tuple[int, int]:
         """Return what instances of one batch share: the size, and whether there is a matrix."""
-        return self.size, self.metric != "EXACT_2D"
+        has_matrix = self.metric != "EXACT_2D"
+        return self.size, has_matrix
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,8 @@ class Routes:
         lengths = list[int | float]()
         for route in self.routes:
             walk = np.asarray([0, *route, 0])
-            lengths.append(instance.walk_length(walk))
+            length = instance.walk_length(walk)
+            lengths.append(length)
         return lengths
 
     def route_facts(self, instance: CVRPInstance) -> dict[str, Any]:
@@ -280,7 +282,8 @@ def is_one_number(value: np.ndarray | np.number | int | float) -> bool:
     """Return whether a value is one finite number, of whatever size."""
     if isinstance(value, int):  # NumPy cannot hold integers of more than 64 bits
         return True
-    return not np.shape(value) and bool(np.isfinite(value))
+    is_scalar = not np.shape(value)
+    return is_scalar and bool(np.isfinite(value))
 
 
 def with_fleet(instance: Any, vehicles: int | float) -> CVRPInstance:
@@ -299,4 +302,6 @@ def min_vehicles(demands: Sequence[int], capacity: int) -> int:
 
     Whether this number suffices is a packing problem.
     """
-    return max(1, -(-sum(demands) // capacity))
+    total = sum(demands)
+    loads = -(-total // capacity)  # rounded up
+    return max(1, loads)

@@ -22,12 +22,9 @@ from rhumbline.problems.mappings import (
     number_table,
 )
 
-OPTIONAL = ("vehicles", "name", "best_known")
-CVRP_FORMS = (
-    MappingForm("a CVRP", ("depot", "customers", "demands", "capacity"), OPTIONAL),
-    MappingForm("a CVRP", ("coordinates", "demands", "capacity"), OPTIONAL),
-    MappingForm("a CVRP", ("distances", "demands", "capacity"), OPTIONAL),
-    MappingForm("a CVRP", ("matrix", "demands", "capacity"), OPTIONAL),
+CVRP_FORMS = tuple(
+    MappingForm("a CVRP", (*network, "demands", "capacity"), ("vehicles", "name", "best_known"))
+    for network in (("depot", "customers"), ("coordinates",), ("distances",), ("matrix",))
 )
 
 
@@ -78,13 +75,15 @@ def cvrp_from_facts(facts: Mapping[str, Any], default_name: str) -> CVRPInstance
             facts["depot"], facts["customers"], facts["demands"], capacity, name, vehicles
         )
         return replace(instance, best_known=known)
-    key = next(key for key in ("coordinates", "distances", "matrix") if key in facts)
-    if key == "coordinates":
+    keys = ("coordinates", "distances", "matrix")
+    key = next(key for key in keys if key in facts)
+    has_coordinates = key == "coordinates"
+    if has_coordinates:
         nodes = number_table(facts[key], key, name)
     else:
         nodes = distance_matrix(facts[key], key, name)
     demands = customer_demands(facts["demands"], len(nodes), name)
-    if key == "coordinates":
+    if has_coordinates:
         instance = cvrp_from_arrays(nodes[0], nodes[1:], demands, capacity, name, vehicles)
     else:
         instance = cvrp_from_matrix(nodes, demands, capacity, name, vehicles)

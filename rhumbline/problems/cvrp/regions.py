@@ -51,7 +51,8 @@ class RouteRegions:
         numbers = list[int]()
         for number, route in enumerate(self.routes):
             customers += route
-            numbers += [number] * len(route)
+            repeated = [number] * len(route)
+            numbers += repeated
         self.route_of[customers] = numbers
 
     def choose(self, rng: np.random.Generator) -> RouteRegion | None:
@@ -63,9 +64,11 @@ class RouteRegions:
         seed = int(rng.integers(1, self.instance.size))
         lengths = self.instance.legs(seed, customers)
         order = lengths.argsort(kind="stable")
+        nearest_first = customers[order]
+        numbers = self.route_of[nearest_first]
         chosen = dict[int, None]()
         count = 0
-        for number in self.route_of[customers[order]].tolist():
+        for number in numbers.tolist():
             if number in chosen:
                 continue
             count += len(self.routes[number])

@@ -46,8 +46,10 @@ class CVRPBatch(Record):
         """
         if self.surcharge is None:
             return cost
-        ones = [1] * (cost.ndim - 1)
-        return cost.remainder(self.surcharge.view(-1, *ones))
+        trailing = cost.ndim - 1
+        ones = [1] * trailing
+        surcharge = self.surcharge.view(-1, *ones)
+        return cost.remainder(surcharge)
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,9 @@ class CVRP:
         if customers <= self.all_starts_size:
             starts = customers
         index = torch.arange(starts, device=batch.xy.device)
-        customer = index * customers // max(1, starts) + 1
+        divisor = max(1, starts)
+        place = index * customers // divisor
+        customer = place + 1
         return customer.expand(count, starts)
 
     def reset(self, batch: CVRPBatch, starts: Int[Tensor, "B R"]) -> CVRPState:
@@ -202,7 +206,9 @@ class CVRP:
 
     def horizon(self, batch: CVRPBatch) -> int:
         """Return the longest action sequence: every customer has a route of its own."""
-        return 2 * (batch.xy.shape[1] - 1)
+        nodes = batch.xy.shape[1]
+        customers = nodes - 1
+        return 2 * customers
 
     def replay(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> CVRPState:
         """Return the states before decisions 1..T-1 of sequences padded with the depot.
@@ -342,9 +348,11 @@ class CVRP:
 def key_of(instance: CVRPInstance, xy: Float[np.ndarray, "N 2"]) -> int:
     """Return the instance id: a checksum of scaled positions, demands and capacity."""
     loads = [*instance.demands, instance.capacity]
-    load_bytes = np.asarray(loads, dtype=np.int64).tobytes()
+    table = np.asarray(loads, dtype=np.int64)
+    load_bytes = table.tobytes()
     xy_bytes = xy.tobytes()
-    return crc32(load_bytes, crc32(xy_bytes))
+    xy_sum = crc32(xy_bytes)
+    return crc32(load_bytes, xy_sum)
 
 
 def with_vehicle_limits(batch: CVRPBatch, vehicles: Sequence[int | None]) -> CVRPBatch:

@@ -41,10 +41,13 @@ def explosion(points: Points, power: float, rng: np.random.Generator) -> Moves:
     """Make a round hole: its points leave through the centre and land beyond the far border."""
     centre = rng.random(2)
     radius = rng.uniform(*RANGES.explosion_radius)
-    direction, distance = directions(centre - points)
+    to_centre = centre - points
+    direction, distance = directions(to_centre)
     landing = radius + sample_fling_distances(points, rng)
     is_inside = distance < radius
-    return is_inside, centre + landing * direction
+    flight = landing * direction
+    moved = centre + flight
+    return is_inside, moved
 
 
 def implosion(points: Points, power: float, rng: np.random.Generator) -> Moves:
@@ -106,10 +109,13 @@ def expansion(points: Points, power: float, rng: np.random.Generator) -> Moves:
     """Empty a tube about a line: its points move out at right angles, beyond the border."""
     foot = project_on_random_line(points, rng)
     radius = rng.uniform(*RANGES.region_radius)
-    direction, distance = directions(points - foot)
+    from_line = points - foot
+    direction, distance = directions(from_line)
     landing = radius + sample_fling_distances(points, rng)
     is_inside = distance < radius
-    return is_inside, foot + landing * direction
+    flight = landing * direction
+    moved = foot + flight
+    return is_inside, moved
 
 
 def compression(points: Points, power: float, rng: np.random.Generator) -> Moves:
@@ -162,13 +168,16 @@ def mutate(points: Points, operator: str, power: float, rng: np.random.Generator
     check_mutation(points, operator, power)
     if power == 0.0:
         return points.copy()
-    chosen, moved = OPERATORS[operator](points, power, rng)
+    mutation = OPERATORS[operator]
+    chosen, moved = mutation(points, power, rng)
     if chosen.sum() < 2:
         return points.copy()
-    mutated = np.where(chosen[:, None], moved, points)
+    is_moved = chosen[:, None]
+    mutated = np.where(is_moved, moved, points)
     for is_lost in (is_outside, is_repeated):
         rows = is_lost(mutated)
-        mutated[rows] = rng.random((int(rows.sum()), 2))
+        count = int(rows.sum())
+        mutated[rows] = rng.random((count, 2))
     return mutated
 
 
@@ -203,7 +212,8 @@ def sample_mutated_set(
 
 def choose_points(points: Points, power: float, rng: np.random.Generator) -> Bool[np.ndarray, "N"]:
     """Return True for each point with the given probability."""
-    return rng.random(len(points)) < power
+    uniforms = rng.random(len(points))
+    return uniforms < power
 
 
 def sample_fling_distances(points: Points, rng: np.random.Generator) -> Float[np.ndarray, "N 1"]:
@@ -243,7 +253,9 @@ def project_on_random_line(points: Points, rng: np.random.Generator) -> Points:
 
 def is_outside(points: Points) -> Bool[np.ndarray, "N"]:
     """Return True for points beyond the unit square."""
-    return np.any((points < 0.0) | (points > 1.0), axis=1)
+    is_below = points < 0.0
+    is_above = points > 1.0
+    return np.any(is_below | is_above, axis=1)
 
 
 def is_repeated(points: Points) -> Bool[np.ndarray, "N"]:

@@ -118,7 +118,9 @@ def explode(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     direction, distance = unit_vectors(centre - points)
     landing = radius + draws.fling_distance
     is_inside = distance < radius
-    return is_inside, centre + landing * direction
+    flight = landing * direction
+    moved = centre + flight
+    return is_inside, moved
 
 
 def implode(points: PointBatch, draws: MutationDraws) -> MoveBatch:
@@ -179,7 +181,9 @@ def expand(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     direction, distance = unit_vectors(points - foot)
     landing = radius + draws.fling_distance
     is_inside = distance < radius
-    return is_inside, foot + landing * direction
+    flight = landing * direction
+    moved = foot + flight
+    return is_inside, moved
 
 
 def compress(points: PointBatch, draws: MutationDraws) -> MoveBatch:

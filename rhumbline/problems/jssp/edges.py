@@ -71,9 +71,11 @@ def encode_schedule(instance: JSSPInstance, schedule: Schedule) -> list[int]:
     for operation in instance.operations:
         job = operation.job
         step = operation.step
-        start = schedule.starts[job][step]
+        starts_of_job = schedule.starts[job]
+        start = starts_of_job[step]
         takes_time = operation.duration > 0
-        keys.append((start, takes_time, job, step))
+        key = (start, takes_time, job, step)
+        keys.append(key)
     keys.sort()
     jobs = [job for _, _, job, _ in keys]
     return [0, *jobs]

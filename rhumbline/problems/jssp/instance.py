@@ -324,10 +324,11 @@ def infer_first_machine(numbers: set[int], count: int | None) -> int | None:
     """
     if not numbers or min(numbers) <= 0:
         return 0
+    last = max(numbers)
     if count is None:
-        has_all = len(numbers) == max(numbers)  # they differ and are at least 1
+        has_all = len(numbers) == last  # they differ and are at least 1
         return 1 if has_all else None
-    return 1 if max(numbers) >= count else None
+    return 1 if last >= count else None
 
 
 def integer_rows(rows: Sequence[Any] | np.ndarray, what: str, name: str) -> Table:
@@ -354,7 +355,8 @@ def is_integer_row(row: np.ndarray) -> bool:
         return False
     is_finite = np.isfinite(row)
     is_whole = row == np.rint(row)
-    return bool((is_finite & is_whole).all())
+    is_valid = is_finite & is_whole
+    return bool(is_valid.all())
 
 
 def count_with_noun(count: int, noun: str) -> str:

@@ -66,4 +66,5 @@ def best_known_of(metadata: Any) -> Any:
         return None
     entries: Mapping[str, Any] = metadata
     optimum = entries.get("optimum")
-    return entries.get("upper_bound") if optimum is None else optimum
+    upper_bound = entries.get("upper_bound")
+    return upper_bound if optimum is None else optimum

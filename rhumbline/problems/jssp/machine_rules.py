@@ -154,7 +154,8 @@ class JSSPMachines(JobShopRules):
 
     def action_count(self, batch: JSSPBatch) -> int:
         """Return the number of jobs, plus one for waiting."""
-        return batch.duration.shape[1] + 1
+        jobs = batch.duration.shape[1]
+        return jobs + 1
 
     def reset(self, batch: JSSPBatch, starts: Int[Tensor, "B R"]) -> MachinesState:
         """Return the state at time 0, with all machines free."""
@@ -205,7 +206,9 @@ class JSSPMachines(JobShopRules):
         taken = torch.where(chosen, state.beyond_horizon, state.taken)
         still_taken = taken * state.others_follow[..., None]
         begins = taken > still_taken
-        finish = (state.clock[..., None] + state.ahead[..., 1]) * begins
+        duration = state.ahead[..., 1]
+        end = state.clock[..., None] + duration
+        finish = end * begins
         machine = state.machine.scatter_reduce(2, state.needed_machine, finish, "amax")
         cell = state.cell + begins
         ahead, free = read_next_operations(cell, state.operations, machine)

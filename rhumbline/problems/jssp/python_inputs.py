@@ -13,12 +13,14 @@ from rhumbline.problems.jssp.instance import JSSPInstance, jssp_from_arrays
 from rhumbline.problems.jssp.job_shop_lib import LIBRARY_FORM, from_library
 from rhumbline.problems.mappings import MappingForm, best_known_from, find_form, name_from
 
-OWN_FORM = MappingForm(
-    "a job shop",
-    ("durations", "machines"),
-    ("name", "best_known", "machine_count", "first_machine"),
+JSSP_FORMS = (
+    MappingForm(
+        "a job shop",
+        ("durations", "machines"),
+        ("name", "best_known", "machine_count", "first_machine"),
+    ),
+    LIBRARY_FORM,
 )
-JSSP_FORMS = (OWN_FORM, LIBRARY_FORM)
 
 
 def jssp_from_python(source: Any) -> list[JSSPInstance] | None:
@@ -34,14 +36,17 @@ def jssp_from_python(source: Any) -> list[JSSPInstance] | None:
     numbers: dict[str, int | None] = {}
     for key in ("machine_count", "first_machine"):
         value = facts.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | None):
+        is_number_or_none = isinstance(value, int | None) and not isinstance(value, bool)
+        if not is_number_or_none:
             raise InputError(f"{key} is {shorten_repr(value)}, expected a whole number")
         numbers[key] = value
     name = name_from(facts, "arrays")
     durations = facts["durations"]
     refuse_decimal_durations(durations, name)
-    instance = jssp_from_arrays(durations, facts["machines"], name, **numbers)
-    return [replace(instance, best_known=best_known_from(facts, name))]
+    machines = facts["machines"]
+    instance = jssp_from_arrays(durations, machines, name, **numbers)
+    known = best_known_from(facts, name)
+    return [replace(instance, best_known=known)]
 
 
 def refuse_decimal_durations(durations: Sequence[Any] | np.ndarray, name: str) -> None:
@@ -71,5 +76,6 @@ def is_decimal(number: Any) -> bool:
     """Return whether a value is a finite number that is not whole."""
     if not isinstance(number, float | np.floating):
         return False
-    is_whole = isfinite(number) and number == int(number)
-    return isfinite(number) and not is_whole
+    is_finite = isfinite(number)
+    is_whole = is_finite and number == int(number)
+    return is_finite and not is_whole

@@ -196,13 +196,15 @@ class JobShopRules(StepwiseRules):
         for durations, machine_numbers in zip(duration, machine, strict=True):
             duration_sum = crc32(durations.tobytes())
             keys.append(crc32(machine_numbers.tobytes(), duration_sum))
+        steps = max(instance.size for instance in instances)
+        max_per_machine = max(most_on_one_machine(table, machines) for table in machine)
         return batch_from_tables(
             torch.from_numpy(duration),
             torch.from_numpy(machine),
             machines,
             torch.tensor(keys),
-            steps=max(instance.size for instance in instances),
-            max_per_machine=max(most_on_one_machine(table, machines) for table in machine),
+            steps=steps,
+            max_per_machine=max_per_machine,
         )
 
     def item_count(self, instance: JSSPInstance) -> int:
@@ -271,17 +273,20 @@ class JSSP(JobShopRules):
             return state
         job = action[..., None]
         operation = state.next.gather(2, job)
-        cell = job * state.durations.shape[3] + operation
+        columns = state.durations.shape[3]
+        cell = job * columns + operation
         duration = take_cells(state.durations, cell)
         machine = take_cells(state.machines, cell)
         job_free = state.job.gather(2, job)
         machine_free = state.machine.gather(2, machine)
         start = torch.maximum(job_free, machine_free)
         end = start + duration
-        is_real = machine < state.machine.shape[2] - 1
+        no_machine = state.machine.shape[2] - 1
+        is_real = machine < no_machine
+        following = operation + is_real
         return replace(
             state,
-            next=state.next.scatter(2, job, operation + is_real),
+            next=state.next.scatter(2, job, following),
             job=state.job.scatter(2, job, end),
             machine=state.machine.scatter(2, machine, end * is_real),
             left=state.left.scatter_add(2, machine, -duration),
@@ -376,7 +381,8 @@ def stack_fields(states: Sequence[Record], names: Sequence[str]) -> dict[str, Te
 
 def most_on_one_machine(table: Int[np.ndarray, "J O"], machines: int) -> int:
     """Return the most operations on one machine of an instance; machine `machines` is none."""
-    existing = table[table < machines]
+    is_real = table < machines
+    existing = table[is_real]
     counts = np.bincount(existing)
     return int(counts.max())
 

@@ -62,7 +62,8 @@ def greedy_order(instance: TSPInstance) -> list[int]:
     paths = JoinedPaths([0] * size, capacity=0)
     ends = paths.ends()
     while len(ends) > 2:
-        for one, other in rank_edges(instance, np.asarray(ends)):
+        edges = rank_edges(instance, np.asarray(ends))
+        for one, other in edges:
             paths.join(one, other)
         ends = paths.ends()
     return paths.walk(ends[0])

@@ -37,7 +37,8 @@ class TSPInstance(MetricInstance):
     @property
     def shape(self) -> tuple[int, int]:
         """Return what instances of one batch share: the size, and whether there is a matrix."""
-        return self.size, self.metric != "EXACT_2D"
+        has_matrix = self.metric != "EXACT_2D"
+        return self.size, has_matrix
 
     @cached_property
     def node_numbers(self) -> tuple[int, ...]:

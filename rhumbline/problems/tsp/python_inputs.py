@@ -33,7 +33,8 @@ def tsp_from_python(source: Any) -> list[TSPInstance] | None:
         facts: Mapping[str, Any] = source
         if find_form(facts, TSP_FORMS) is None:
             return None
-        return [tsp_from_facts(facts, "mapping")]
+        instance = tsp_from_facts(facts, "mapping")
+        return [instance]
     if not isinstance(source, np.ndarray):
         return None
     if source.ndim == 3:

@@ -96,7 +96,8 @@ class TSP:
         if size <= self.all_starts_size:
             starts = size
         index = torch.arange(starts, device=batch.xy.device)
-        city = index * size // starts
+        scaled = index * size
+        city = scaled // starts
         return city.expand(count, starts)
 
     def reset(self, batch: TSPBatch, starts: Int[Tensor, "B R"]) -> TSPState:
@@ -119,12 +120,15 @@ class TSP:
         """Return the state after moving to `action`; a finished tour stays as it is."""
         if self.finished(state):
             return state
-        visited = state.visited.scatter(2, action[..., None], True)
-        return replace(state, last=action, visited=visited, count=state.count + 1)
+        city = action[..., None]
+        visited = state.visited.scatter(2, city, True)
+        count = state.count + 1
+        return replace(state, last=action, visited=visited, count=count)
 
     def finished(self, state: TSPState) -> bool:
         """Return whether every rollout is complete."""
-        return state.count >= state.visited.shape[2]
+        size = state.visited.shape[2]
+        return state.count >= size
 
     def horizon(self, batch: TSPBatch) -> int:
         """Return the length of an action sequence, the start included."""

@@ -91,7 +91,8 @@ class RoutePool(Record):
     def served(self) -> Float[Tensor, "B R n"]:
         """1 for the customers of each route."""
         customers = self.position[..., 1:]
-        return (customers > 0).float()
+        is_served = customers > 0
+        return is_served.float()
 
 
 def concatenate_pools(pools: Sequence[RoutePool], axis: int) -> RoutePool:
@@ -152,7 +153,8 @@ def extract_routes(batch: CVRPBatch, plans: EliteSet, most: int) -> RoutePool:
 def max_route_count(actions: Int[Tensor, "B M T"]) -> int:
     """Return the number of routes of the plan that has the most."""
     at_depot = actions == 0
-    route = at_depot.cumsum(2) - at_depot.long()
+    depot_visits = at_depot.cumsum(2)
+    route = depot_visits - at_depot.long()
     route = route.masked_fill(at_depot, 0)
     last = int(route.amax())
     return last + 1
@@ -247,7 +249,8 @@ def customer_codes(size: int, device: torch.device) -> Int[Tensor, "n"]:
     rng = torch.Generator()
     rng.manual_seed(0)
     shape = (size - 1,)
-    codes = torch.randint(1, 2**62, shape, generator=rng)
+    end = 2**62
+    codes = torch.randint(1, end, shape, generator=rng)
     return codes.to(device)
 
 
@@ -272,7 +275,8 @@ def recombine_routes(
         at_once = TUNING.instances_per_look_cuda
     else:
         at_once = TUNING.instances_per_look_cpu
-    slices = instance_slices(count, size * routes, at_once)
+    elements = size * routes
+    slices = instance_slices(count, elements, at_once)
 
     cost = torch.full_like(pool.rank[:, :1], torch.inf)
     horizon = 2 * (size - 1)

@@ -67,7 +67,8 @@ def instance_slices(count: int, elements: int, most: int | None = None) -> list[
 
     `elements` are the numbers that one instance takes.
     """
-    size = max(1, TUNING.max_batch_elements // elements)
+    affordable = TUNING.max_batch_elements // elements
+    size = max(1, affordable)
     if most is not None:
         size = min(size, most)
     size = min(size, count)
@@ -369,11 +370,13 @@ class DenseRoutes(Record):
     def is_complete(self, cover: Tensor) -> Bool[Tensor, "B W"]:
         """Return whether there are as many ones as customers."""
         ones = cover.sum(2, dtype=torch.float32)
-        return ones == cover.shape[2]
+        customers = cover.shape[2]
+        return ones == customers
 
     def add_routes(self, cover: Tensor, route: Int[Tensor, "B W"]) -> Tensor:
         """Add the customers of the routes, none of whom is covered yet."""
-        return cover + gather_per_instance(self.served, route)
+        added = gather_per_instance(self.served, route)
+        return cover + added
 
     def additions(self, cover: Tensor, score: Float[Tensor, "B W"]) -> tuple[Tensor, None]:
         """Score all routes at all places."""
@@ -441,7 +444,8 @@ class PackedRoutes(Record):
 
     def is_complete(self, cover: Tensor) -> Bool[Tensor, "B W"]:
         """Return whether the bits of all customers are set."""
-        return (cover == self.full).all(2)
+        is_set = cover == self.full
+        return is_set.all(2)
 
     def add_routes(self, cover: Tensor, route: Int[Tensor, "B W"]) -> Tensor:
         """Set the bits of the routes as well."""
@@ -468,7 +472,8 @@ class PackedRoutes(Record):
 
 def to_signed_words(words: Int[Tensor, "*w"]) -> Int[Tensor, "*w"]:
     """Reinterpret unsigned 32-bit words, held as 64-bit integers, as signed 32-bit integers."""
-    is_negative = words >= 1 << 31
+    sign_bit = 1 << 31
+    is_negative = words >= sign_bit
     below_zero = words - (1 << 32)
     signed = torch.where(is_negative, below_zero, words)
     return signed.int()

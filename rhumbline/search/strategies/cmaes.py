@@ -29,17 +29,6 @@ from rhumbline.search.task import Task
 
 
 @dataclass(frozen=True)
-class CMAESTuning:
-    """Constants of the search that users cannot set."""
-
-    late_share: float = 1 / 8  # of the time left, for one generation of a large instance on a CPU
-    restart_centroids: int = 16  # points of the latent box at which converged components restart
-
-
-TUNING = CMAESTuning()
-
-
-@dataclass(frozen=True)
 class CMAESState:
     """The components of every instance, [B, C] on the device, and the number of steps made."""
 
@@ -207,17 +196,20 @@ class CMAES(Strategy[CMAESState]):
         count = self.start_count(task, available, latents)
         if count == available:
             return StartChoice(is_recorded=False)
-        if not (is_time_critical(task) or bandit.times.any()):
+        was_tried = bandit.times.any()
+        if not (is_time_critical(task) or was_tried):
             return StartChoice()
         index = bandit.best(count)
         original_starts = task.starts[:: task.copies]
-        return StartChoice(original_starts.gather(1, index), index)
+        starts = original_starts.gather(1, index)
+        return StartChoice(starts, index)
 
     def start_count(self, task: Task, available: int, latents: int) -> int:
         """Return how many starts each latent is tried from."""
         if self.starts is None:
             return self.default_start_count(task, latents)
-        return max(1, round(self.starts * available))
+        wanted = round(self.starts * available)
+        return max(1, wanted)
 
     def default_start_count(self, task: Task, latents: int) -> int:
         """Return how many starts are worth trying; where time is critical, what the time allows.
@@ -225,19 +217,23 @@ class CMAES(Strategy[CMAESState]):
         It is at least one.
         """
         available = task.starts.shape[1]
-        count = max(1, round(default_start_share(task) * available))
+        worthwhile = round(default_start_share(task) * available)
+        count = max(1, worthwhile)
         if not is_time_critical(task):
             return count
-        affordable = task.rollouts_within(TUNING.late_share)
+        max_share = 1 / 8  # of the time left, for one generation of a large instance on a CPU
+        affordable = task.rollouts_within(max_share)
         rollouts = min(count * latents, affordable)
-        return max(1, int(rollouts // latents))
+        per_latent = int(rollouts // latents)
+        return max(1, per_latent)
 
     def fitness(self, rolled: Rollouts) -> Float[Tensor, "B K"]:
         """Return the cost by which a latent is ranked."""
         cost = rolled.cost
         if self.top == 1:
             return cost.amin(2)
-        count = min(self.top, cost.shape[2])
+        available = cost.shape[2]
+        count = min(self.top, available)
         best = cost.topk(count, dim=2, largest=False)
         return best.values.mean(2)
 
@@ -246,7 +242,7 @@ class CMAES(Strategy[CMAESState]):
         mean = components.mean
         width = components.scale.amax(-1)
         is_narrow = components.sigma * width < self.restart
-        count = TUNING.restart_centroids
+        count = 16  # points of the latent box at which components restart
         centroids = cma_es.centroids(count, mean.shape[-1])
         centroid = centroids.to(mean)[generation % count]
         means = centroid.expand_as(mean).contiguous()

@@ -168,8 +168,10 @@ def generation_target(
     cost = rolled.cost.flatten(1)
     best = cost.argsort(dim=1, stable=True)[:, :count]
     latent = (best // starts)[..., None]
-    source = latents.gather(1, latent.expand(-1, -1, dimensions))
-    sequences = gather_sequences(rolled.actions.flatten(1, 2), best)
+    index = latent.expand(-1, -1, dimensions)
+    source = latents.gather(1, index)
+    actions = rolled.actions.flatten(1, 2)
+    sequences = gather_sequences(actions, best)
     sequences = replace_last_with_given(task, sequences, cost.amin(1))
     sequences = trim_padding(sequences)
     weight = torch.full(
@@ -252,5 +254,6 @@ def trim_padding(sequences: Int[Tensor, "B M T"]) -> Int[Tensor, "B M t"]:
     moving = moves.any(0).nonzero()
     if not len(moving):
         return sequences
-    length = int(moving[-1]) + 2
+    last_move = int(moving[-1])
+    length = last_move + 2
     return sequences[..., :length]

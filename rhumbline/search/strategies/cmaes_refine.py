@@ -190,7 +190,8 @@ class CMAESRefine(Strategy[CMAESRefineState]):
             per_rollout = TUNING.parts_per_rollout
         attempts = math.ceil(self.population * (2 + per_rollout))
         first_beam = self.beam and 1
-        return WarmUp(replace(self, beam=first_beam), attempts)
+        short = replace(self, beam=first_beam)
+        return WarmUp(short, attempts)
 
     def default_beam(self, task: Task) -> int:
         """Return the number of generations between two beams; 0 means no beams.
@@ -210,7 +211,8 @@ class CMAESRefine(Strategy[CMAESRefineState]):
 
     def init(self, task: Task) -> CMAESRefineState:
         """Return the state in which nothing is learnt yet."""
-        return CMAESRefineState(self.learner.init(task))
+        learner_state = self.learner.init(task)
+        return CMAESRefineState(learner_state)
 
     def step(self, task: Task, state: CMAESRefineState) -> Step:
         """Search one depth of the beam, or try one generation and refine its best plans."""
@@ -265,7 +267,8 @@ class CMAESRefine(Strategy[CMAESRefineState]):
         views = draw_views(task, elite_set)
         target = elite_target(task, generation.latent, views)
         adaptation = generation.learner_state.adaptation
-        self.learner.learning.update(task, adaptation, [target])
+        learning = self.learner.learning
+        learning.update(task, adaptation, [target])
 
     def is_beam_due(self, task: Task, generations: int) -> bool:
         """Return whether a beam follows this number of generations after the last."""
@@ -525,7 +528,8 @@ def value_or_one(setting: float | None) -> float:
 
 def expected_attempts(task: Task) -> float:
     """Return the attempts of the whole search, by the share of the budget spent so far."""
-    return task.account.attempts / (task.spent_share or 1.0)
+    spent_share = task.spent_share or 1.0
+    return task.account.attempts / spent_share
 
 
 def finish_allowance(task: Task) -> float:

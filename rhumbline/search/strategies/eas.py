@@ -26,17 +26,6 @@ from rhumbline.search.strategy import Needs, Step, Strategy
 from rhumbline.search.task import Task
 
 
-@dataclass(frozen=True)
-class ActiveSearchTuning:
-    """Attempts between two updates."""
-
-    passes: int = 8
-    single_rollouts: int = 32  # where an attempt is one rollout
-
-
-TUNING = ActiveSearchTuning()
-
-
 @dataclass
 class Adam:
     """Adam (Kingma and Ba 2015) with the published constants.
@@ -260,8 +249,9 @@ class ActiveSearch(Strategy[Adaptation]):
 
 def default_passes(task: Task) -> int:
     """Return the attempts between two updates: more of them where each is a single rollout."""
-    is_single = task.starts.shape[1] == 1
-    return TUNING.single_rollouts if is_single else TUNING.passes
+    starts = task.starts.shape[1]
+    is_single = starts == 1
+    return 32 if is_single else 8
 
 
 def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
@@ -279,8 +269,10 @@ def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
     latents = cost.shape[1]
     starts = cost.shape[2]
     compared = 2 if starts > 1 else 1
-    above_mean = cost - cost.mean(compared, keepdim=True)
-    return above_mean / (latents * starts)
+    mean = cost.mean(compared, keepdim=True)
+    above_mean = cost - mean
+    rollouts = latents * starts
+    return above_mean / rollouts
 
 
 def sample_targets(
@@ -300,7 +292,8 @@ def sample_targets(
     used = state.latents.shape[1]
     incumbents = task.repeat_for_copies(task.incumbents)
     best = incumbents[:, None, None]
-    best = best.expand(-1, max(tried, used), -1, -1)
+    latent_count = max(tried, used)
+    best = best.expand(-1, latent_count, -1, -1)
     even = torch.full(
         best.shape[:3],
         -imitation / used,
@@ -336,7 +329,8 @@ class ScoreChunk:
 
     def count(self, actions: Int[Tensor, "R K S T"]) -> int:
         """Return the number of sequences."""
-        return math.prod(self.sizes(actions))
+        sizes = self.sizes(actions)
+        return math.prod(sizes)
 
     def halves(self, actions: Int[Tensor, "R K S T"]) -> "tuple[ScoreChunk, ScoreChunk]":
         """Cut the chunk in two along the first axis of more than one entry."""
@@ -380,7 +374,8 @@ def score_chunks(task: Task, actions: Int[Tensor, "R K S T"]) -> Iterator[ScoreC
 def slices(count: int, size: int) -> Iterator[slice]:
     """Cut a range into slices of one size."""
     for first in range(0, count, size):
-        yield slice(first, first + size)
+        end = first + size
+        yield slice(first, end)
 
 
 def max_chunk_size(task: Task, steps: int) -> int:
@@ -391,7 +386,8 @@ def max_chunk_size(task: Task, steps: int) -> int:
         elements *= 4
     actions = task.problem.action_count(task.batch)
     footprint = task.policy.footprint(actions, steps)
-    return max(1, elements // (steps * footprint))
+    sequence_elements = steps * footprint
+    return max(1, elements // sequence_elements)
 
 
 @dataclass(frozen=True)
@@ -413,12 +409,14 @@ class EASEmb(ActiveSearch):
         """Return a copy of the tables that the policy lets a search adjust."""
         policy: Any = task.policy
         table = policy.adjustable(task.memory)
-        return (table.detach().clone(),)
+        own_table = table.detach().clone()
+        return (own_table,)
 
     def tables(self, task: Task, memory: Any, parameters: tuple[Tensor, ...]) -> Any:
         """Return the tables with the copy in place."""
         policy: Any = task.policy
-        return policy.adjusted(memory, parameters[0])
+        (own_table,) = parameters
+        return policy.adjusted(memory, own_table)
 
 
 @dataclass(frozen=True)
@@ -456,4 +454,5 @@ class EASLay(ActiveSearch):
 
     def tables(self, task: Task, memory: Memory, parameters: tuple[Tensor, ...]) -> Memory:
         """Return the same tables with the layer."""
-        return replace(memory, layer=ResidualLayer(*parameters))
+        layer = ResidualLayer(*parameters)
+        return replace(memory, layer=layer)

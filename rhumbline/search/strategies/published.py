@@ -31,11 +31,13 @@ class CMAESPublished(Strategy[CMAESState]):
 
     def init(self, task: Task) -> CMAESState:
         """Place the components at the centroids of the latent box."""
-        return self.search(task).init(task)
+        search = self.search(task)
+        return search.init(task)
 
     def step(self, task: Task, state: CMAESState) -> Step:
         """Try one generation of the component whose turn it is."""
-        return self.search(task).step(task, state)
+        search = self.search(task)
+        return search.step(task, state)
 
     def distributions(self, state: CMAESState) -> Distributions:
         """Return the components."""

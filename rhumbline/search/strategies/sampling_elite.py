@@ -81,7 +81,9 @@ class SamplingElite(Strategy[SamplingEliteState]):
 
     def init(self, task: Task) -> SamplingEliteState:
         """Return the state in which nothing is learnt yet."""
-        return SamplingEliteState(EASEmb(rate=0.0).init_at_centre(task))
+        learning = EASEmb(rate=0.0)  # every step sets the rate
+        adaptation = learning.init_at_centre(task)
+        return SamplingEliteState(adaptation)
 
     def step(self, task: Task, state: SamplingEliteState) -> Step:
         """Try one generation with what was learnt so far, and learn from the best plans."""
@@ -100,7 +102,8 @@ class SamplingElite(Strategy[SamplingEliteState]):
         rolled = task.rollout(latents, temperature, memory=memory)
         elite_set = self.update_elite(task, state.elite_set, rolled)
         adaptation.optimiser.rate = self.learning_rate(task, updates)
-        target = elite_target(task, latents[:, :1], elite_set)
+        centre = latents[:, :1]
+        target = elite_target(task, centre, elite_set)
         learning.update(task, adaptation, [target])
         following = replace(state, elite_set=elite_set, updates=updates)
         return Step(following, latents, rolled)
@@ -115,7 +118,8 @@ class SamplingElite(Strategy[SamplingEliteState]):
         if elite_set is not None:
             found = elite_set.merge(found, size)
         if has_learnable_warm_start(task):
-            found = found.merge(incumbent_set(task), size)
+            given = incumbent_set(task)
+            found = found.merge(given, size)
         return found
 
     def learning_rate(self, task: Task, updates: int) -> float:
@@ -130,7 +134,9 @@ class SamplingElite(Strategy[SamplingEliteState]):
             return self.population or 16
         limit = task.account.limit
         needed = TUNING.min_large_generations * TUNING.large_generation
-        if task.device.type == "cuda" and (limit is None or limit >= needed):
+        is_cuda = task.device.type == "cuda"
+        is_long = limit is None or limit >= needed
+        if is_cuda and is_long:
             return TUNING.large_generation
         return TUNING.generation
 
@@ -140,7 +146,8 @@ class SamplingElite(Strategy[SamplingEliteState]):
         A GPU's kernels differ by size.
         """
         attempts = TUNING.generation + TUNING.large_generation
-        return WarmUp(AlternatingSizes(self), attempts)
+        both_sizes = AlternatingSizes(self)
+        return WarmUp(both_sizes, attempts)
 
 
 @dataclass(frozen=True)
@@ -161,9 +168,11 @@ class AlternatingSizes(Strategy[SamplingEliteState]):
     def step(self, task: Task, state: SamplingEliteState) -> Step:
         """Try a generation of the next size."""
         search = self.search
-        if task.starts.shape[1] > 1:
+        starts = task.starts.shape[1]
+        if starts > 1:
             return search.step(task, state)
         sizes = (TUNING.generation, TUNING.large_generation)
-        size = search.population or sizes[state.updates % 2]
+        turn = state.updates % 2
+        size = search.population or sizes[turn]
         one_size = replace(search, population=size)
         return one_size.step(task, state)

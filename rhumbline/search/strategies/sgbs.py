@@ -43,7 +43,8 @@ class Beam:
     @property
     def finished(self) -> bool:
         """Return whether nothing is left to decide."""
-        return self.depth >= self.actions.shape[2]
+        length = self.actions.shape[2]
+        return self.depth >= length
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,8 @@ class SGBSEAS(BeamSettings, Strategy[SGBSEASState]):
 
     def init(self, task: Task) -> SGBSEASState:
         """Return a layer that changes nothing, and no beam."""
-        return SGBSEASState(self.learning.init(task))
+        adaptation = self.learning.init(task)
+        return SGBSEASState(adaptation)
 
     def step(self, task: Task, state: SGBSEASState) -> Step:
         """Search one depth of the beam, or make one update."""

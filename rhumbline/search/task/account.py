@@ -85,7 +85,8 @@ class Account:
         """Pay in whole attempts, and return how many; what is left over is used next."""
         missing = trajectories - self.spare_trajectories
         attempts = max(0, -(-missing // per_attempt))
-        self.spare_trajectories += attempts * per_attempt - trajectories
+        paid = attempts * per_attempt
+        self.spare_trajectories += paid - trajectories
         return attempts
 
     def enter(self, rolled: Rollouts, attempts: int) -> None:

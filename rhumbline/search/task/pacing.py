@@ -78,7 +78,8 @@ class Pacer:
         """Return how many units of `rollouts` rollouts make a piece on a fused engine or a GPU."""
         limit = TUNING.piece_elements_cuda if is_cuda else TUNING.piece_elements_cpu
         elements = rollouts * self.elements_per_rollout
-        return max(1, limit // elements)
+        affordable = limit // elements
+        return max(1, affordable)
 
     def units_per_torch_piece(self, rollouts: int, seconds_left: float) -> int:
         """Return how many units make a piece for plain torch on a CPU, which prefers large pieces.
@@ -98,8 +99,10 @@ class Pacer:
 
         A piece that has begun cannot be stopped.
         """
-        units = self.units_within(rollouts, seconds_left, TUNING.max_piece_seconds)
-        return min(units, self.units_per_piece(rollouts, is_cuda=False))
+        max_seconds = TUNING.max_piece_seconds
+        units = self.units_within(rollouts, seconds_left, max_seconds)
+        max_units = self.units_per_piece(rollouts, is_cuda=False)
+        return min(units, max_units)
 
     def units_within(
         self, rollouts: int, seconds_left: float, max_seconds: float, share: float | None = None
@@ -121,14 +124,16 @@ class Pacer:
     def check_fit(self, rollouts: int, seconds_left: float) -> None:
         """Raise `Spent` if some rollouts would end too late, at the pace of the last piece."""
         elements = self.whole_tiles(rollouts) * self.elements_per_rollout
-        if self.seconds_per_element * elements > seconds_left + TUNING.max_late_seconds:
+        seconds = self.seconds_per_element * elements
+        if seconds > seconds_left + TUNING.max_late_seconds:
             raise Spent
 
     def is_risky(self, rollouts: int, seconds_left: float) -> bool:
         """Return whether a piece may end after the time limit, should the machine get busier."""
         if seconds_left == math.inf:
             return False
-        elements = self.whole_tiles(rollouts) * self.elements_per_rollout
+        padded_rollouts = self.whole_tiles(rollouts)
+        elements = padded_rollouts * self.elements_per_rollout
         seconds = self.seconds_per_element * elements
         return not seconds or seconds > TUNING.risky_share * seconds_left
 

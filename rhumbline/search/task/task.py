@@ -75,7 +75,8 @@ class Task:
     @property
     def count(self) -> int:
         """Number of instances."""
-        return len(self.starts) // self.copies
+        rows = len(self.starts)
+        return rows // self.copies
 
     @property
     def original_batch(self) -> Any:
@@ -352,12 +353,14 @@ class Task:
             pace = engine.pace
         else:
             pace = Pace(PACING_TUNING.min_completions if engine.fused else 1)
-        return Pacer(steps * per_step // pace.relative_speed, pace.tile)
+        elements = steps * per_step // pace.relative_speed
+        return Pacer(elements, pace.tile)
 
     @cached_property
     def completion_pacer(self) -> Pacer:
         """The rule for completions, which are shorter than rollouts and timed by themselves."""
-        return Pacer(self.pacer.elements_per_rollout, self.pacer.tile)
+        whole = self.pacer
+        return Pacer(whole.elements_per_rollout, whole.tile)
 
     def rollouts_within(self, share: float) -> float:
         """Return how many rollouts of each copy fit into a share of the time left.
@@ -379,12 +382,14 @@ class Task:
         """
         self.check_deadline()
         seconds_left = self.account.seconds_left
-        if seconds_left == math.inf or self.device.type == "cuda":
+        is_untimed = seconds_left == math.inf or self.device.type == "cuda"
+        if is_untimed:
             return float(self.max_scored_sequences)
         pacer = self.scoring_pacer
         pacer.check_fit(1, seconds_left)
-        units = pacer.units_within(1, seconds_left, PACING_TUNING.max_piece_seconds)
-        return min(self.max_scored_sequences, float(units))
+        max_seconds = PACING_TUNING.max_piece_seconds
+        affordable = pacer.units_within(1, seconds_left, max_seconds)
+        return min(self.max_scored_sequences, float(affordable))
 
     def _units_per_piece(self, pacer: Pacer, rollouts: int) -> int:
         """Return how many units to process between two readings of the clock.
@@ -422,7 +427,8 @@ class Task:
         On a GPU keep the batch shape; the caller discards the surplus. A smaller batch may need
         another kernel, whose compilation would delay the end of a search by half a minute.
         """
-        return wanted if self.device.type == "cuda" else made
+        is_cuda = self.device.type == "cuda"
+        return wanted if is_cuda else made
 
     def _record(self, rolled: Rollouts, trajectories: int) -> None:
         """Enter rollouts into the account, and charge whole attempts for their trajectories.
@@ -445,7 +451,8 @@ class Task:
         """
         copies = 0
         if self.copies > 1:
-            copies = self._count_affordable(self.copies - 1, trajectories)
+            wanted = self.copies - 1
+            copies = self._count_affordable(wanted, trajectories)
         if not copies:
             raise Spent
         rows = torch.arange(len(self.starts), device=self.device)

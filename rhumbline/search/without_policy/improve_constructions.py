@@ -67,7 +67,8 @@ def search_regions(
         now = time.monotonic()
         if now >= end or candidates.solution.unmet:  # regions do not reduce the number of routes
             continue
-        share = (end - now) / (len(instances) - place)
+        waiting = len(instances) - place
+        share = (end - now) / waiting
 
         def keep(plan: Plan, candidates: Candidates = candidates) -> None:
             candidates.improve(plan, "search")

@@ -62,7 +62,8 @@ class BatchStore:
         parts: list[bytes] = []
 
         def collect(tensor: Tensor) -> Tensor:
-            parts.append(tensor.contiguous().numpy().tobytes())
+            table = tensor.contiguous().numpy()
+            parts.append(table.tobytes())
             return tensor
 
         batch.map(collect)

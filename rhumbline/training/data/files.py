@@ -22,7 +22,7 @@ from rhumbline.files import read_many
 from rhumbline.files.discovery import find_instance_files
 from rhumbline.problems import Problem
 from rhumbline.registry import load_reference
-from rhumbline.training.config import DATA_PLACEHOLDER, TrainConfig, Validation
+from rhumbline.training.config import TrainConfig, Validation
 from rhumbline.training.data.random import Size
 
 
@@ -145,12 +145,14 @@ class FileInstances:
 
 def find_store(problem: str) -> type[DataStore]:
     """Return the class that keeps instances of a problem on a device."""
-    return load_reference(DOMAINS[problem].training.store)
+    store = DOMAINS[problem].training.store
+    return load_reference(store)
 
 
 def most_common(labels: Iterable[int | str]) -> int | str:
     """Return the most common label of sizes, the first of several."""
-    ((label, _),) = Counter(labels).most_common(1)
+    counts = Counter(labels)
+    ((label, _),) = counts.most_common(1)
     return label
 
 
@@ -168,7 +170,8 @@ def load_instances(
 
     `places` are files, folders and datasets.
     """
-    if DATA_PLACEHOLDER in places:
+    placeholder = "YOUR-FOLDER"  # stands in recipes for user data
+    if placeholder in places:
         raise InputError(
             "this recipe is for instances of your own: give them by --data FOLDER, or files"
         )
@@ -217,8 +220,10 @@ def leaves_decisions(instance: Any, problem: Problem[Any, Any]) -> bool:
 
 def content_digest(instance: Any) -> bytes:
     """Return a digest of what is to be solved, independent of names."""
-    contents = find_store(instance.problem).contents(instance)
-    return blake2b(contents, digest_size=16).digest()
+    store_type = find_store(instance.problem)
+    contents = store_type.contents(instance)
+    hashed = blake2b(contents, digest_size=16)
+    return hashed.digest()
 
 
 def split_validation(
@@ -251,8 +256,10 @@ def split_validation(
 
 def lottery_number(instance: Any, seed: int) -> float:
     """Return a number from 0 to 1 that depends on the seed and an instance's contents alone."""
-    text = content_digest(instance) + seed.to_bytes(16)
-    digest = blake2b(text, digest_size=8).digest()
+    seed_bytes = seed.to_bytes(16)
+    text = content_digest(instance) + seed_bytes
+    hashed = blake2b(text, digest_size=8)
+    digest = hashed.digest()
     number = int.from_bytes(digest)
     return number / 2**64
 
@@ -266,9 +273,12 @@ def describe_data(
     sizes = [store_type.size_of(instance, problem) for instance in instances]
     sizes.sort(key=store_type.extent)
     ends = (sizes[0], sizes[-1])
-    labels = dict.fromkeys(str(store_type.label(size)) for size in ends)
-    sizes_in_words = f"{' to '.join(labels)} {problem.size_unit}"
-    plural = "s" * (len(training) != 1)
+    words_for_ends = [str(store_type.label(size)) for size in ends]
+    labels = dict.fromkeys(words_for_ends)
+    range_of_sizes = " to ".join(labels)
+    sizes_in_words = f"{range_of_sizes} {problem.size_unit}"
+    is_plural = len(training) != 1
+    plural = "s" if is_plural else ""
     words = [
         f"{len(training):,} instance{plural} of {sizes_in_words} to train on, "
         f"{len(held_out):,} held out to validate"

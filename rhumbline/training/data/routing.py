@@ -124,7 +124,8 @@ def stack_matrices(instances: Sequence[Any], most: int) -> Float[Tensor, "I N N"
     They are straight lines, or for other metrics their own distances, scaled to the same mean.
     Without the scale, kilometres between degrees, say, would outweigh all else.
     """
-    distance = np.zeros((len(instances), most, most), np.float32)
+    shape = (len(instances), most, most)
+    distance = np.zeros(shape, np.float32)
     for row, instance in enumerate(instances):
         size = instance.size
         xy = scale_to_unit_square(instance.planar_xy)
@@ -133,7 +134,8 @@ def stack_matrices(instances: Sequence[Any], most: int) -> Float[Tensor, "I N N"
             own = instance.distances
             scale = 1.0
             if own.any() and matrix.any():
-                scale = matrix.mean() / own.mean()
+                own_mean = own.mean()
+                scale = matrix.mean() / own_mean
             matrix = own * scale
         distance[row, :size, :size] = matrix
     return torch.from_numpy(distance)

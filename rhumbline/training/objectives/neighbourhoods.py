@@ -26,12 +26,13 @@ def resample_neighbourhoods(
     joint = len(plan) * parallel.world_size()
     shape = (joint, count, 2)
     uniforms = torch.rand(shape, generator=step.rng, device=plan.device)
+    own_uniforms = parallel.share(uniforms)
     make_prefixes = step.domain.require("neighbourhoods", "objective.parts")
     prefixes = neighbourhood_prefixes(
         make_prefixes,
         step.batch.xy,
         plan.long(),
-        parallel.share(uniforms),
+        own_uniforms,
         both=False,
     )
     completed = step.complete(latent, prefixes, samples)

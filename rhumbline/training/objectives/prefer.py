@@ -193,7 +193,8 @@ def select_winner_rollouts(
     # On a GPU, actions are a strided view, so they are split with `unflatten` instead of `view`.
     cost = rollouts.cost.unflatten(2, (-1, samples))
     actions = rollouts.actions.unflatten(2, (-1, samples))
-    winner, is_unique = find_winners(cost.amin(3))
+    best_sample = cost.amin(3)
+    winner, is_unique = find_winners(best_sample)
     if symmetric is not None and symmetric.learner is not None:
         winner = symmetric.learner
         is_unique = torch.ones_like(is_unique)
@@ -227,7 +228,8 @@ def resample_winners(
         return compare_rollouts(chosen, torch.ones_like(is_unique), own, symmetric)
     cost = torch.cat((first.cost, own.cost), 2)
     actions = torch.cat((first.actions, own.actions), 2)
-    return compare_rollouts(chosen, is_unique, Rollouts(cost, actions), symmetric)
+    group = Rollouts(cost, actions)
+    return compare_rollouts(chosen, is_unique, group, symmetric)
 
 
 def select_own_starts(again: Rollouts, samples: int) -> Rollouts:

@@ -19,9 +19,6 @@ from rhumbline.training.objectives.targets import (
     sequence_count,
 )
 
-# Kernels subtract the bound of the logits, 10 / temperature, which must not exceed 40.
-MIN_TEMPERATURE = 0.25
-
 
 @dataclass(frozen=True)
 class Reinforce(TrainingObjective):
@@ -39,10 +36,12 @@ class Reinforce(TrainingObjective):
     }
 
     def __post_init__(self) -> None:
-        if not self.temperature >= MIN_TEMPERATURE:
+        # Kernels subtract the bound of the logits, 10 / temperature, which must not exceed 40.
+        min_temperature = 0.25
+        if not self.temperature >= min_temperature:
             raise InputError(
                 f"objective.temperature is {shorten(self.temperature)}; expected at least "
-                f"{MIN_TEMPERATURE} with loss 'reinforce'"
+                f"{min_temperature} with loss 'reinforce'"
             )
         if self.temperature != 1.0 and self.certain < 1.0:
             raise InputError(
@@ -77,26 +76,30 @@ class Reinforce(TrainingObjective):
 
     def targets(self, step: TrainingStep) -> Targets:
         """Return all sequences of a single policy, and of several latents the winners."""
+        rollouts = step.rollouts
+        latents = step.latents
         if self.latents == 1:
-            return pomo_targets(step.rollouts, step.latents)
-        targets = winner_targets(step.rollouts, step.latents, self.baseline)
+            return pomo_targets(rollouts, latents)
+        targets = winner_targets(rollouts, latents, self.baseline)
         if not self.contrast:
             return targets
-        winner, _ = find_winners(step.rollouts.cost)
-        return add_rivals(targets, step.latents, winner, self.rivals)
+        winner, _ = find_winners(rollouts.cost)
+        return add_rivals(targets, latents, winner, self.rivals)
 
     def loss_weights(self, targets: Targets, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
         """Return the weights of REINFORCE, with those of the contrast if there is one."""
+        weight = targets.weight_or_cost
         if not self.contrast:
-            return targets.weight_or_cost
+            return weight
         group = 1 + self.rivals
-        contrast = contrast_weight(targets.weight_or_cost, scores.detach(), group)
-        return targets.weight_or_cost + self.contrast * contrast
+        contrast = contrast_weight(weight, scores.detach(), group)
+        return weight + self.contrast * contrast
 
 
 def pomo_weight(cost: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
     """Return cost minus its mean over starts: the shared baseline of POMO (Kwon et al. 2020)."""
-    return cost - cost.mean(1, keepdim=True)
+    baseline = cost.mean(1, keepdim=True)
+    return cost - baseline
 
 
 def winner_weight(

@@ -123,6 +123,8 @@ def make_symmetric_copies(batch: Any, copies: int, start_anywhere: bool) -> Any:
         return batch
     make_views = symmetric_copies if start_anywhere else rotated_copies
     views = make_views(batch, copies)
-    own = torch.arange(copies, device=batch.key.device)
-    key = batch.key[:, None] * copies + own
-    return replace(views, key=key.flatten())
+    number = torch.arange(copies, device=batch.key.device)
+    first = batch.key[:, None] * copies
+    key = first + number
+    key = key.flatten()
+    return replace(views, key=key)

@@ -151,8 +151,9 @@ def truncate_targets(targets: Targets, longest: int) -> Targets:
     rest, _ = unmark_actions(targets.actions[:, :, longest:])
     is_too_long = rest.ne(0).any(-1)
     no_weight = torch.nan if targets.group_size else 0.0
+    weight_or_cost = targets.weight_or_cost.masked_fill(is_too_long, no_weight)
     return replace(
         targets,
         actions=targets.actions[:, :, :longest],
-        weight_or_cost=targets.weight_or_cost.masked_fill(is_too_long, no_weight),
+        weight_or_cost=weight_or_cost,
     )
