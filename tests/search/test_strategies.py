@@ -558,7 +558,7 @@ def test_search_moves_towards_cheap_latents(policy, make_instances) -> None:
     task = make_task(TSP(), policy, make_instances(2, 5))
     goal = torch.tensor([0.3, -0.6, 0.1, 0.8])
     nowhere = torch.zeros(2, 16, 1, 5, dtype=torch.int64)
-    task.rollout = lambda z, t, memory: tasks.Rollouts((z - goal).norm(dim=-1)[..., None], nowhere)
+    task.rollout = lambda z, *others: tasks.Rollouts((z - goal).norm(dim=-1)[..., None], nowhere)
     uniforms = iter(torch.rand(240, 2, 16, 4, 2, generator=torch.Generator().manual_seed(0)))
     task.uniforms = lambda count: next(uniforms)
     strategy = CMAES()
