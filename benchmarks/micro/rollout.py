@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from harness import Harness, Work, describe_agreement, load_or_make_policy, make_parser
 
-from rhumbline.decoding import complete, rollout
+from rhumbline.decoding import CompletionRequest, complete, rollout
 from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
 from rhumbline.domains import DOMAINS, domain_of, find_policy_family
 from rhumbline.policies.attention.memory import ResidualLayer
@@ -124,22 +124,21 @@ def time_completions(harness: Harness, load: Workload, neighbourhoods: int) -> N
     prefixes = neighbourhood_prefixes(
         domain_of(load.problem).neighbourhoods, load.batch.xy, plans, uniforms.to(harness.device)
     )
-    sample = partial(complete, *model, centre, temperature=1.0, samples=SAMPLES, **options)
     repeat = partial(torch.repeat_interleave, repeats=SAMPLES, dim=1)
     few = prefixes[:, :COMPARED].map(repeat)
-    works: dict[str, Work] = {
-        engine: partial(sample, few, engine=engine) for engine in load.engines
-    }
+    request = CompletionRequest(*model, centre, few, temperature=1.0, samples=SAMPLES, **options)
+    works: dict[str, Work] = {engine: partial(complete, request, engine) for engine in load.engines}
     print_agreement(works)
     case = f"{load.title} x {COMPARED} x {SAMPLES}"
     harness.compare(case, works, few.length.numel(), "completions")
     every = prefixes.map(repeat)
+    whole_request = replace(request, prefixes=every)
     count = every.length.numel()
     latents = centre.expand(-1, -(-count // load.starts.numel()), -1)
     engine = load.engines[-1]
     works = {
         "whole": partial(rollout, *model, latents, load.starts, engine=engine, **options),
-        engine: partial(sample, every, engine=engine),
+        engine: partial(complete, whole_request, engine),
     }
     harness.compare(f"{load.title} x {neighbourhoods} x {SAMPLES}", works, count, "completions")
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from rhumbline.bench.compare.sets import draw_uniform_set
-from rhumbline.decoding import complete, rollout
+from rhumbline.decoding import CompletionRequest, complete, rollout
 from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
 from rhumbline.errors import RhumbError
 from rhumbline.pipeline import find_device, load_policy, make_tasks
@@ -56,10 +56,11 @@ def row(policy: object, task: Task, cuts: int) -> str:
     plans = task.incumbents.long()
     given = neighbourhood_prefixes(task.domain.neighbourhoods, batch.xy, plans, luck, both=False)
     given = given.map(lambda x: x.repeat_interleave(SAMPLES, 1))
-    options = {"seed": SEED, "temperature": 1.0, "engine": "auto"}
-    cost = complete(problem, policy, batch, centre, given, memory, samples=SAMPLES, **options).cost[
-        :, 0
-    ]
+    options = {"seed": SEED, "temperature": 1.0}
+    request = CompletionRequest(
+        problem, policy, batch, centre, given, memory, samples=SAMPLES, **options
+    )
+    cost = complete(request, "auto").cost[:, 0]
     known = problem.cost(batch, plans[:, None])
     ratio = cost.unflatten(1, (cuts, SAMPLES)) / known[..., None]
     best = (1.0 - ratio.amin(2)).clamp(min=0.0)

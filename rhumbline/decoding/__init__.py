@@ -3,7 +3,7 @@
 Plain torch over the Problem and Policy protocols is the definition. The fused kernels optimise it.
 """
 
-from rhumbline.decoding.completion import complete, next_logits
+from rhumbline.decoding.completion import CompletionRequest, complete, next_logits
 from rhumbline.decoding.engines import ENGINES, Ask, Engine, choose_engine
 from rhumbline.decoding.request import (
     BELOW_ONE,
@@ -21,6 +21,7 @@ __all__ = [
     "BELOW_ONE",
     "ENGINES",
     "Ask",
+    "CompletionRequest",
     "Engine",
     "EngineName",
     "Prefixes",

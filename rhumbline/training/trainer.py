@@ -14,7 +14,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from rhumbline.decoding import Ask, Prefixes, Rollouts, choose_engine, complete, log_prob, rollout
+from rhumbline.decoding import (
+    Ask,
+    CompletionRequest,
+    Prefixes,
+    Rollouts,
+    choose_engine,
+    complete,
+    log_prob,
+    rollout,
+)
 from rhumbline.decoding.engines import why_not_fused
 from rhumbline.errors import RhumbError
 from rhumbline.policies.attention.encoder import limit_attention_ranges
@@ -318,7 +327,7 @@ class Trainer:
     ) -> Rollouts:
         """Complete each prefix of a mini-step `samples` times, under its instance's latent."""
         with self.autocast(self.policy.half_steps):
-            return complete(
+            request = CompletionRequest(
                 self.problem,
                 self.policy,
                 step.batch,
@@ -329,8 +338,8 @@ class Trainer:
                 attempt=TUNING.neighbourhood_attempt,
                 temperature=1.0,
                 samples=samples,
-                engine=self.config.engine,
             )
+            return complete(request, self.config.engine)
 
     def truncate(self, batch: Any, targets: Targets) -> Targets:
         """Cut sequences to the recipe's longest, if it has one."""

@@ -9,7 +9,7 @@ import torch
 from asking import chosen
 
 from rhumbline import kernels
-from rhumbline.decoding import complete, engines, log_prob, rollout, scoring
+from rhumbline.decoding import CompletionRequest, complete, engines, log_prob, rollout, scoring
 from rhumbline.decoding.request import Prefixes
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels.triton.rollout import launch as triton_rollout
@@ -121,8 +121,9 @@ def test_prefixes_are_completed(case) -> None:
         rollout(problem, policy, batch, one, starts, seed=4, engine="torch").actions[:, 0].long()
     )
     given = Prefixes(plans, torch.tensor([[1, 3, 3, 5], [2, 2, 4, 1]]))
-    options = {"seed": SEED, "attempt": ATTEMPT, "temperature": 0.0, "engine": "torch"}
-    plain = complete(problem, policy, batch, one, given, memory, **options)
+    options = {"seed": SEED, "attempt": ATTEMPT, "temperature": 0.0}
+    request = CompletionRequest(problem, policy, batch, one, given, memory, **options)
+    plain = complete(request)
     _, actions = by_kernel(case, batch, starts, memory, one, 0.0, given)
     assert torch.equal(actions[:, 0], plain.actions[:, 0])
 

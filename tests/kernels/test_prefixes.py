@@ -6,7 +6,7 @@ import pytest
 import torch
 from asking import ask
 
-from rhumbline.decoding import Prefixes, choose_engine, complete, rollout
+from rhumbline.decoding import CompletionRequest, Prefixes, choose_engine, complete, rollout
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels.triton.rollout import launch as triton_rollout
 from rhumbline.kernels.triton.rollout import tables as rollout_tables
@@ -52,10 +52,8 @@ def test_kernel_completes_as_torch_does(case, temperature: float, least: int, mo
     problem, policy, batch, latents, plans = case
     given, memory = prefixes_of(plans, least, most), policy.encode(batch)
     options = {"seed": 9, "attempt": 2, "temperature": temperature}
-    plain, fused = (
-        complete(problem, policy, batch, latents, given, memory, engine=engine, **options)
-        for engine in ("torch", "fused")
-    )
+    request = CompletionRequest(problem, policy, batch, latents, given, memory, **options)
+    plain, fused = (complete(request, engine) for engine in ("torch", "fused"))
     imposed = torch.arange(plans.shape[2]) < given.length[..., None]
     for rolled in (plain, fused):
         actions = rolled.actions[:, 0].long()
@@ -73,27 +71,19 @@ def test_groups_of_samples(case, samples: int, temperature: float) -> None:
     problem, policy, batch, latents, plans = case
     given = prefixes_of(plans[:, :21], 4, 15)
     options = {"seed": 9, "attempt": 2, "temperature": temperature, "samples": samples}
-    plain, fused = (
-        complete(
-            problem, policy, batch, latents, given, policy.encode(batch), engine=engine, **options
-        )
-        for engine in ("torch", "fused")
-    )
+    memory = policy.encode(batch)
+    request = CompletionRequest(problem, policy, batch, latents, given, memory, **options)
+    plain, fused = (complete(request, engine) for engine in ("torch", "fused"))
     assert (plain.actions == fused.actions).all(-1).float().mean() > 0.9
 
 
 def test_every_node_is_visited(case) -> None:
     """After any prefix every city or customer is visited once."""
     problem, policy, batch, latents, plans = case
-    rolled = complete(
-        problem,
-        policy,
-        batch,
-        latents,
-        prefixes_of(plans, 1, 18),
-        policy.encode(batch),
-        engine="fused",
-    )
+    given = prefixes_of(plans, 1, 18)
+    memory = policy.encode(batch)
+    request = CompletionRequest(problem, policy, batch, latents, given, memory)
+    rolled = complete(request, "fused")
     first = 1 if problem.name == "cvrp" else 0
     for plan in rolled.actions.flatten(0, 2).tolist():
         visited = [node for node in plan if node >= first]
@@ -106,18 +96,10 @@ def test_one_imposed_action_is_a_rollout(case) -> None:
     starts = plans[..., 0]
     whole = rollout(problem, policy, batch, latents, starts, seed=9, attempt=2, engine="fused")
     given = Prefixes(plans, torch.ones_like(starts))
-    same = complete(
-        problem,
-        policy,
-        batch,
-        latents,
-        given,
-        policy.encode(batch),
-        seed=9,
-        attempt=2,
-        temperature=1.0,
-        engine="fused",
-    )
+    memory = policy.encode(batch)
+    options = {"seed": 9, "attempt": 2, "temperature": 1.0}
+    request = CompletionRequest(problem, policy, batch, latents, given, memory, **options)
+    same = complete(request, "fused")
     assert torch.equal(whole.actions, same.actions)
     assert torch.equal(whole.cost, same.cost)
 

@@ -540,7 +540,7 @@ class Task:
                 biases = latents[rows]
                 tables = memory[rows]
             repeated = given.map(partial(torch.repeat_interleave, repeats=each, dim=1))
-            return complete(
+            request = CompletionRequest(
                 self.problem,
                 self.policy,
                 batch,
@@ -548,12 +548,12 @@ class Task:
                 repeated,
                 tables,
                 seed=self.seed,
-                engine=engine,
-                temperature=temperature,
                 attempt=attempt,
+                temperature=temperature,
                 samples=each if temperature else 0,
                 limit=self._time_limit(self.completion_pacer, repeated.length.numel()),
             )
+            return complete(request, engine)
 
         return complete_piece
 

@@ -29,16 +29,31 @@ class MoveTuning:
 
 TUNING = MoveTuning()
 
-KERNELS = {  # module, function and the name of its signature
-    "tour moves": ("local_search.tour_moves", "improve_tour", "SIGNATURE"),
-    "near cities": ("tour_search.near", "find_near", "SIGNATURE"),
-    "tour search": ("tour_search.exchanges", "search_tour", "SIGNATURE"),
-    "route moves": ("local_search.route_moves", "improve_routes", "SIGNATURE"),
-    "route search": ("route_search.kernel", "search_routes", "SIGNATURE"),
-    "schedule moves": ("local_search.schedule_moves", "improve_shop", "SIGNATURE"),
-    "schedule tabu": ("local_search.schedule_tabu", "search_shop", "SIGNATURE"),
-    "partition prices": ("set_partitioning", "values_at_prices", "PRICES_SIGNATURE"),
-    "partition": ("set_partitioning", "cheapest_partition", "SIGNATURE"),
+
+@dataclass(frozen=True)
+class KernelSource:
+    """Where a kernel is defined."""
+
+    module: str  # in this package
+    function: str
+    signature: str = "SIGNATURE"  # its name in the module
+    # numba counts the references of arrays; where a kernel passes them often, this takes longer
+    # than its work.
+    counts_references: bool = True
+
+
+KERNELS = {
+    "tour moves": KernelSource("local_search.tour_moves", "improve_tour"),
+    "near cities": KernelSource("tour_search.near", "find_near"),
+    "tour search": KernelSource("tour_search.exchanges", "search_tour"),
+    "route moves": KernelSource("local_search.route_moves", "improve_routes"),
+    "route search": KernelSource("route_search.kernel", "search_routes"),
+    "schedule moves": KernelSource("local_search.schedule_moves", "improve_shop"),
+    "schedule tabu": KernelSource(
+        "local_search.schedule_tabu", "search_shop", counts_references=False
+    ),
+    "partition prices": KernelSource("set_partitioning", "values_at_prices", "PRICES_SIGNATURE"),
+    "partition": KernelSource("set_partitioning", "cheapest_partition"),
 }
 
 
@@ -50,20 +65,18 @@ def load_kernel(name: str) -> Callable[..., Any]:
 
 def compile_kernel(name: str) -> Callable[..., Any]:
     """Compile a kernel, or load it if numba's cache has it."""
-    place, function, signature_name = KERNELS[name]
-    module: Any = import_module(f"rhumbline.kernels.numba.{place}")
-    signature = getattr(module, signature_name)
-    source = getattr(module, function)
-    options: dict[str, Any] = {
-        "nogil": True,
-        "error_model": "numpy",
-        **getattr(module, "OPTIONS", {}),
-    }
+    source = KERNELS[name]
+    module: Any = import_module(f"rhumbline.kernels.numba.{source.module}")
+    signature = getattr(module, source.signature)
+    function = getattr(module, source.function)
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    if not source.counts_references:
+        options["_nrt"] = False
     with global_compiler_lock:
         try:
-            return njit(signature, cache=True, **options)(source)
+            return njit(signature, cache=True, **options)(function)
         except Exception:  # no writable folder, a full disk, a damaged file: for this process only
-            return njit(signature, **options)(source)
+            return njit(signature, **options)(function)
 
 
 def nearest_nodes(distance: np.ndarray, count: int = TUNING.neighbours) -> np.ndarray:
