@@ -25,8 +25,6 @@ from rhumbline.cli.process import print_note, print_result
 from rhumbline.errors import InputError
 from rhumbline.formats.safe_io import read_bytes, write_text
 
-RESULTS_FOLDER = Path("results")  # not in the repository
-
 
 def parse_folders(words: Sequence[str]) -> dict[str, str]:
     """Parse NAME=DIR options to folders by name."""
@@ -40,10 +38,15 @@ def parse_folders(words: Sequence[str]) -> dict[str, str]:
     return folders
 
 
+def default_results_file(stem: str) -> Path:
+    """Return where results are added if no file is named; the folder is not in the repository."""
+    return Path("results", f"{stem}.jsonl")
+
+
 def run_suite(path: Path, out: Path | None, options: BenchOptions, quiet: bool) -> int:
     """Run a suite and print the path of its results; return the exit code."""
     suite = read_suite(path)
-    file = out or RESULTS_FOLDER / f"{suite.name}.jsonl"
+    file = out or default_results_file(suite.name)
     prepare_folder(file.parent)
     printer = ProgressPrinter(quiet)
     try:

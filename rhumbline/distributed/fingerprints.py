@@ -12,9 +12,6 @@ import numpy as np
 from rhumbline.formats.safe_io import read_bytes
 from rhumbline.pipeline import SolveRequest
 
-# Hexadecimal digits. Among a million instances any two collide with a probability of 3e-8.
-HASH_DIGITS = 16
-
 
 class InstanceKeys:
     """Gives each instance of an input a key: the hash of its content, numbered if it is repeated.
@@ -47,7 +44,15 @@ def content_hash(instance: Any) -> str:
             content = content_bytes(value)
             digest.update(name.encode())
             digest.update(content)
-    return digest.hexdigest()[:HASH_DIGITS]
+    return shorten_digest(digest)
+
+
+def shorten_digest(digest: Any) -> str:
+    """Return the first 16 hexadecimal digits of a digest.
+
+    Among a million instances any two collide with a probability of 3e-8.
+    """
+    return digest.hexdigest()[:16]
 
 
 def content_bytes(value: Any) -> bytes:
@@ -77,7 +82,8 @@ def options_hash(request: SolveRequest, length: int) -> str:
         "chunk": length,
     }
     text = json.dumps(facts, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
+    digest = hashlib.sha256(text.encode())
+    return shorten_digest(digest)
 
 
 def describe_policy(policy: Any) -> str | None:

@@ -23,7 +23,6 @@ from rhumbline.problems.cvrp.instance import LIMITS
 from rhumbline.problems.metrics import geo_radians
 
 RoutesListener = Callable[[Routes], None]
-BEST = 1  # of the kernel's costs: that of the best plan
 
 
 @dataclass(frozen=True)
@@ -217,7 +216,7 @@ class Annealing:
 
     def report_best(self) -> None:
         """Report the best plan, if it is cheaper than the one reported last."""
-        cost = float(self.costs[BEST])
+        _, cost, _ = self.costs.tolist()  # of the current and the best plan, and the price
         if cost < self.reported_cost:
             self.reported_cost = cost
             self.report(self.best_plan())

@@ -256,13 +256,13 @@ def measure_and_print(
 
 def default_file(pairs: "Sequence[MethodOnSet]") -> Path:
     """Return where lines are added if no file is named: one file for each choice of sets."""
-    from rhumbline.cli.bench_run import RESULTS_FOLDER
+    from rhumbline.cli.bench_run import default_results_file
 
     names = [pair.instance_set.spec.name for pair in pairs]
     distinct_names = dict.fromkeys(names)
     words = " ".join(distinct_names)
     stem = re.sub(r"[^\w.]+", "-", words)[:100]
-    return RESULTS_FOLDER / f"compare-{stem}.jsonl"
+    return default_results_file(f"compare-{stem}")
 
 
 def print_tables(file: Path, comparison: "Comparison", pairs: "Sequence[MethodOnSet]") -> None:
