@@ -19,7 +19,8 @@ M_ = TypeVar("M_")  # memory
 class Policy(Protocol[I_, S_, M_]):
     """What rollouts, training and search need of a network, which is an `nn.Module`.
 
-    A policy whose decoding reads tables may be an `AdjustablePolicy` too.
+    A policy whose decoding reads tables may be an `AdjustablePolicy` too,
+    one with a place for a residual layer a `LayeredPolicy`.
     """
 
     problem: str
@@ -79,4 +80,13 @@ class AdjustablePolicy(Protocol):
 
     def adjusted(self, memory: Any, table: Tensor) -> Any:
         """Return the memory with another table in its place."""
+        ...
+
+
+@runtime_checkable
+class LayeredPolicy(Protocol):
+    """A policy with a place for a residual layer that searches learn on an instance."""
+
+    def with_layer(self, memory: Any, layer: Any) -> Any:
+        """Return the memory with a `ResidualLayer` of the architecture's width in its place."""
         ...
