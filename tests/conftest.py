@@ -71,6 +71,7 @@ CHECKED = (
     "search.strategies.start_bandit",
     "search.strategy",
     "search.task",
+    "training.critic",
     "training.loop",
     "training.objectives",
     "training.parallel",

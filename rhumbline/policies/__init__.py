@@ -90,3 +90,25 @@ class LayeredPolicy(Protocol):
     def with_layer(self, memory: Any, layer: Any) -> Any:
         """Return the memory with a `ResidualLayer` of the architecture's width in its place."""
         ...
+
+
+@runtime_checkable
+class Critic(Protocol):
+    """A network that training may learn beside a policy: an `nn.Module` that predicts costs."""
+
+    def encode(self, batch: Any) -> Any:
+        """Return everything that `values` reads, once per instance, with gradients."""
+        ...
+
+    def values(
+        self,
+        memory: Any,
+        latents: Float[Tensor, "B R Z"],
+        state: Any,
+        allowed: Bool[Tensor, "B R A"],
+    ) -> Float[Tensor, "B R"]:
+        """Return the cost at the end that is expected in each state.
+
+        Where a single action is allowed, any number serves.
+        """
+        ...

@@ -30,6 +30,7 @@ class L2DTuning:
 
     time_unit: float = 1000.0  # bounds of completion times are divided by it
     variance_floor: float = 1e-5  # added to variances, which are 0 in a graph of one operation
+    cost_unit: float = 100.0  # of the critic's output
 
 
 TUNING = L2DTuning()
@@ -78,9 +79,12 @@ class Graphs(NamedTuple):
     def aggregate(self, x: Float[Tensor, "X N D"]) -> Float[Tensor, "X N D"]:
         """Add to each operation the ones before it in its job and on its machine."""
         by_job = x.unflatten(1, (self.jobs, -1))
-        earlier = F.pad(by_job[:, :, :-1], (0, 0, 1, 0))
-        in_job = (by_job + earlier).flatten(1, 2)
-        on_machine = x.flatten(0, 1).index_select(0, self.before)
+        earlier = by_job[:, :, :-1]
+        earlier = F.pad(earlier, (0, 0, 1, 0))
+        in_job = by_job + earlier
+        in_job = in_job.flatten(1, 2)
+        all_operations = x.flatten(0, 1)
+        on_machine = all_operations.index_select(0, self.before)
         on_machine = on_machine.view(x.shape)
         return torch.addcmul(in_job, on_machine, self.has_before)
 
@@ -89,7 +93,16 @@ class Graphs(NamedTuple):
         return self.share @ x
 
 
-def make_graphs(memory: L2DMemory, state: LeftShiftState) -> Graphs:
+def operation_share(batch: JSSPBatch) -> Float[Tensor, "B 1 N"]:
+    """Return the weights of a mean over the operations that exist."""
+    machines = batch.load.shape[1] - 1
+    is_real = batch.machine[..., :-1] < machines
+    is_real = is_real.flatten(1)
+    share = is_real / is_real.sum(1, keepdim=True)
+    return share[:, None]
+
+
+def make_graphs(share: Float[Tensor, "B 1 N"], state: LeftShiftState) -> Graphs:
     """Return the graphs of all rollouts, without the column behind the last operations."""
     _, rollouts, jobs, columns = state.end.shape
     cell = state.predecessor.unflatten(2, (jobs, columns))
@@ -99,7 +112,7 @@ def make_graphs(memory: L2DMemory, state: LeftShiftState) -> Graphs:
     node = cell - cell // columns  # each job before it has one column more
     first = nodes * torch.arange(graphs, device=cell.device)
     before = (node + first[:, None]) * has_before
-    share = memory.share.repeat_interleave(rollouts, dim=0)
+    share = share.repeat_interleave(rollouts, dim=0)
     return Graphs(
         jobs=jobs,
         before=before.flatten(),
@@ -108,7 +121,7 @@ def make_graphs(memory: L2DMemory, state: LeftShiftState) -> Graphs:
     )
 
 
-def operation_features(state: LeftShiftState) -> Float[Tensor, "X N 2"]:
+def graph_features(state: LeftShiftState) -> Float[Tensor, "X N 2"]:
     """Return the bound of each operation's completion time, and whether it is dispatched."""
     bound = state.completion_bound / TUNING.time_unit
     is_dispatched = state.is_dispatched.to(bound.dtype)
@@ -197,9 +210,11 @@ class JobScorer(nn.Module):
         shift: Float[Tensor, "X H"],
     ) -> Float[Tensor, "X J"]:
         """Return the score of each job, given its next operation and the mean over the graph."""
-        hidden = self.operation(operations) + self.graph(graph)
-        hidden = torch.tanh(hidden + shift[:, None])
-        return self.score(hidden)[..., 0].float()
+        common = self.graph(graph) + shift[:, None]
+        hidden = self.operation(operations) + common
+        hidden = torch.tanh(hidden)
+        score = self.score(hidden)
+        return score[..., 0].float()
 
 
 class L2DPolicy(nn.Module):
@@ -225,15 +240,12 @@ class L2DPolicy(nn.Module):
 
     def encode(self, batch: JSSPBatch) -> L2DMemory:
         """Return which operations exist, and an offset of zeros."""
-        machines = batch.load.shape[1] - 1
-        is_real = batch.machine[..., :-1] < machines
-        is_real = is_real.flatten(1)
-        count = is_real.sum(1, keepdim=True)
-        share = is_real / count
+        share = operation_share(batch)
+        count, _, nodes = share.shape
         width = self.architecture.width
         return L2DMemory(
-            share=share[:, None],
-            offset=share.new_zeros(*share.shape, width),
+            share=share,
+            offset=share.new_zeros(count, nodes, width),
         )
 
     def condition(self, memory: L2DMemory, latents: Float[Tensor, "B K Z"]) -> L2DLatentBias:
@@ -260,8 +272,8 @@ class L2DPolicy(nn.Module):
         allowed: Bool[Tensor, "B R J"],
     ) -> Float[Tensor, "B R J"]:
         """Return the scores of the jobs, before masking."""
-        graphs = make_graphs(memory, state)
-        embedding = self.encoder(operation_features(state), graphs)
+        graphs = make_graphs(memory.share, state)
+        embedding = self.encoder(graph_features(state), graphs)
         operations = self.next_operations(memory, state, embedding)
         scores = self.decoder(
             operations,
@@ -278,15 +290,20 @@ class L2DPolicy(nn.Module):
         Finished jobs, which are masked, get that of their last column.
         """
         count, rollouts, jobs, columns = state.end.shape
+        width = embedding.shape[2]
         longest = columns - 1
-        first = longest * torch.arange(jobs, device=embedding.device)
-        node = first + state.next.clamp(max=longest - 1)
-        index = node.flatten(1)[..., None].expand(-1, -1, embedding.shape[2])
-        chosen = embedding.gather(1, index.view(-1, jobs, embedding.shape[2]))
-        chosen = chosen.view(count, rollouts * jobs, -1) + memory.offset.gather(1, index)
+        step = state.next.clamp(max=longest - 1)
+        first = longest * torch.arange(jobs, device=step.device)
+        node = first + step
+        index = node.flatten(1)[..., None]
+        index = index.expand(-1, -1, width)
+        by_state = index.view(-1, jobs, width)
+        chosen = embedding.gather(1, by_state)
+        chosen = chosen.view(count, rollouts * jobs, width)
+        chosen = chosen + memory.offset.gather(1, index)
         if memory.layer is not None:
             chosen = memory.layer(chosen)
-        return chosen.view(-1, jobs, chosen.shape[2])
+        return chosen.view(-1, jobs, width)
 
     def widened(self, latent: int, amplify: float = 100.0) -> "L2DPolicy":
         """Return the policy with a latent space whose every point behaves exactly alike."""
@@ -300,3 +317,36 @@ class L2DPolicy(nn.Module):
         wide.load_state_dict(weights, strict=False)
         device = next(self.parameters()).device
         return wide.to(device)
+
+
+class L2DCritic(nn.Module):
+    """Predicts the makespan from the mean over the graph, as published, but by its own layers."""
+
+    def __init__(self, architecture: L2DArchitecture):
+        super().__init__()
+        self.encoder = GraphEncoder(architecture)
+        self.hidden = nn.Linear(architecture.width + architecture.latent, architecture.hidden)
+        self.value = nn.Linear(architecture.hidden, 1)
+
+    def encode(self, batch: JSSPBatch) -> Float[Tensor, "B 1 N"]:
+        """Return which operations exist: all else is in the state."""
+        return operation_share(batch)
+
+    def values(
+        self,
+        memory: Float[Tensor, "B 1 N"],
+        latents: Float[Tensor, "B R Z"],
+        state: LeftShiftState,
+        allowed: Bool[Tensor, "B R J"],
+    ) -> Float[Tensor, "B R"]:
+        """Return the makespan that is expected in each state: its lower bound, and more."""
+        graphs = make_graphs(memory, state)
+        embedding = self.encoder(graph_features(state), graphs)
+        mean = graphs.mean(embedding)
+        mean = mean.view(*latents.shape[:2], -1)
+        inputs = torch.cat([mean, latents], dim=2)
+        hidden = torch.tanh(self.hidden(inputs))
+        increase = self.value(hidden)
+        bounds = state.completion_bound.flatten(2)
+        bound = bounds.amax(2)
+        return bound + TUNING.cost_unit * increase[..., 0]

@@ -14,7 +14,7 @@ from torch.nn.functional import linear, relu
 import rhumbline
 from rhumbline.decoding import log_prob, rollout
 from rhumbline.policies.attention.memory import ResidualLayer
-from rhumbline.policies.jssp_l2d import L2DArchitecture, L2DPolicy, operation_features
+from rhumbline.policies.jssp_l2d import L2DArchitecture, L2DPolicy, graph_features
 from rhumbline.problems.jssp import (
     JSSPInstance,
     JSSPLeftShift,
@@ -97,7 +97,7 @@ def test_the_features_of_two_jobs_by_hand() -> None:
         (0, 0, 1, 1): [(5, 1), (7, 1), (1, 1), (8, 1)],  # on machine 0 after 5
     }
     for jobs, expected in bounds.items():
-        features = operation_features(state_after(HAND, list(jobs)))
+        features = graph_features(state_after(HAND, list(jobs)))
         wanted = [[bound / 1000, flag] for bound, flag in expected]
         assert torch.allclose(features[0], torch.tensor(wanted))
     assert RULES.decode(HAND, [0, 0, 0, 1, 1]) == Schedule(((0, 5), (0, 5)))

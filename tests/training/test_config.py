@@ -187,7 +187,7 @@ def test_changes_from_the_command_line(recipe) -> None:
         (
             "[objective]\nloss = 'prefer'\nbaseline = 'second'",
             [],
-            "'second' is for loss 'reinforce', not 'prefer'",
+            "'second' and 'critic' are for loss 'reinforce', not 'prefer'",
         ),
         (
             "[objective]\nloss = 'prefer'\nlatents = 4",

@@ -65,11 +65,15 @@ class LeftShiftState(Record):
     def predecessor(self) -> Int[Tensor, "B R N"]:
         """Return the operation before each one on its machine; J * C for none, or if not placed."""
         cells = self.durations[0].numel()
-        following = self.sequence[..., 1:].flatten(2)
-        earlier = self.sequence[..., :-1].flatten(2)
-        shape = (*self.next.shape[:2], cells + 1)
-        none = self.sequence.new_full(shape, cells)
-        found = none.scatter(2, following, earlier)
+        following = self.sequence[..., 1:]
+        earlier = self.sequence[..., :-1]
+        count, rollouts, _ = self.next.shape
+        none = earlier.new_full((count, rollouts, cells + 1), cells)
+        found = none.scatter(
+            2,
+            following.flatten(2),
+            earlier.flatten(2),
+        )
         return found[..., :-1]
 
 
@@ -94,13 +98,16 @@ def find_gap(
     cells = state.durations[0].numel()
     is_taken = row < cells
     index = row.clamp(max=cells - 1)
+    rollouts = row.shape[1]
     durations = state.durations.flatten(2)
-    durations = durations.expand(-1, row.shape[1], -1)
-    end = state.end.flatten(2).gather(2, index)
+    durations = durations.expand(-1, rollouts, -1)
+    ends = state.end.flatten(2)
+    end = ends.gather(2, index)
     begin = end - durations.gather(2, index)
     begin = begin.masked_fill(~is_taken, BEYOND_HORIZON)
     end = end.masked_fill(~is_taken, 0)
-    free = F.pad(end[..., :-1], (1, 0))
+    end_before = end[..., :-1]
+    free = F.pad(end_before, (1, 0))
     start = torch.maximum(ready, free)
     fits = start + duration <= begin
     position = fits.to(torch.uint8).argmax(2, keepdim=True)
@@ -111,10 +118,14 @@ def insert_at(
     row: Int[Tensor, "B R G"], position: Int[Tensor, "B R 1"], cell: Int[Tensor, "B R 1"]
 ) -> Int[Tensor, "B R G"]:
     """Put an operation into a machine's order; those from `position` on move up by one place."""
-    place = torch.arange(row.shape[2], device=row.device)
-    moved = F.pad(row[..., :-1], (1, 0))
-    inserted = torch.where(place == position, cell, moved)
-    return torch.where(place < position, row, inserted)
+    count = row.shape[2]
+    place = torch.arange(count, device=row.device)
+    all_but_last = row[..., :-1]
+    moved = F.pad(all_but_last, (1, 0))
+    is_new = place == position
+    inserted = torch.where(is_new, cell, moved)
+    is_before = place < position
+    return torch.where(is_before, row, inserted)
 
 
 class JSSPLeftShift(JobShopRules):
@@ -223,12 +234,15 @@ class JSSPLeftShift(JobShopRules):
         work: list[list[tuple[int, int]]] = [[] for _ in range(instance.machine_count)]
         for job in actions[1 : instance.size + 1]:
             step = len(starts[job])
-            if step == len(instance.durations[job]):
+            durations = instance.durations[job]
+            if step == len(durations):
                 continue
             machine = instance.machines[job][step]
-            start = place_in_gap(work[machine], job_free[job], instance.durations[job][step])
+            duration = durations[step]
+            ready = job_free[job]
+            start = place_in_gap(work[machine], ready, duration)
             starts[job].append(start)
-            job_free[job] = start + instance.durations[job][step]
+            job_free[job] = start + duration
         return Schedule(tuple(map(tuple, starts)))
 
 
