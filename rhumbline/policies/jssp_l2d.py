@@ -110,8 +110,12 @@ def make_graphs(share: Float[Tensor, "B 1 N"], state: LeftShiftState) -> Graphs:
     graphs, nodes = cell.shape
     has_before = cell < jobs * columns
     node = cell - cell // columns  # each job before it has one column more
+    # Operations without one name themselves: if all named the same one, its gradient would have to
+    # be added up by all of them in turn.
+    own = torch.arange(nodes, device=cell.device)
+    node = torch.where(has_before, node, own)
     first = nodes * torch.arange(graphs, device=cell.device)
-    before = (node + first[:, None]) * has_before
+    before = first[:, None] + node
     share = share.repeat_interleave(rollouts, dim=0)
     return Graphs(
         jobs=jobs,

@@ -121,7 +121,7 @@ def test_a_constant_cost_has_no_advantage() -> None:
     trainer.problem = ConstantCost()
     trainer.source = RandomInstances(trainer.config, trainer.problem)
     assert mean_advantage(trainer) > 200.0
-    for _ in range(60):
+    for _ in range(50):
         trainer.step(0.0)
     assert mean_advantage(trainer) < 10.0
 
