@@ -163,7 +163,8 @@ def dense_logits(policy: L2DPolicy, instance: JSSPInstance, jobs: list[int]) -> 
         return relu(scaled * layer.weight + layer.bias)
 
     x = torch.tensor(features)
-    for layer in policy.encoder.layers:
+    layers: Any = policy.encoder.layers
+    for layer in layers:
         hidden = norm(layer.up(arcs @ x), layer.norm_hidden)
         x = norm(layer.down(hidden), layer.norm)
     scorer = policy.decoder
@@ -285,15 +286,15 @@ def tiny_recipe(*changes: str) -> TrainConfig:
 def test_a_few_updates_improve_the_policy() -> None:
     """On new 3 x 3 shops, samples of the trained policy have lower mean costs than random ones."""
     trainer = Trainer(tiny_recipe("optimiser.lr=0.005", "optimiser.average=0.5"), CPU)
-    batch = RULES.sample(200, "3x3", torch.Generator().manual_seed(1))
-    latents, starts = torch.zeros(200, 1, 0), RULES.starts(batch).expand(-1, 4)
+    batch = RULES.sample(100, "3x3", torch.Generator().manual_seed(1))
+    latents, starts = torch.zeros(100, 1, 0), RULES.starts(batch).expand(-1, 4)
 
     def mean_cost(policy: Any) -> float:
         with torch.no_grad():
             return rollout(RULES, policy, batch, latents, starts, seed=1).cost.mean().item()
 
     before = mean_cost(trainer.average)
-    for _ in range(12):
+    for _ in range(10):
         trainer.step(0.0)
-    # Of about 276. Five seeds of 10 updates gained 15 and more.
+    # Of about 276. Rates of 0.003 and 0.01 gained 19 to 26 with three seeds each.
     assert mean_cost(trainer.average) < before - 8.0
