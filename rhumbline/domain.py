@@ -28,6 +28,8 @@ class PolicyFamily:
     converters: Mapping[str, Callable[[Any], Any]] = field(
         default_factory=dict[str, Callable[[Any], Any]]
     )
+    # From a record of sizes: a `policies.Critic`, for `objective.baseline = "critic"`.
+    critic: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True)

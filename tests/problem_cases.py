@@ -10,12 +10,13 @@ import torch
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
+from rhumbline.policies.jssp_l2d import L2DArchitecture, L2DPolicy
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems import Problem
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
 from rhumbline.problems.cvrp import cvrp_from_arrays as vehicles_from_arrays
-from rhumbline.problems.jssp import JSSP, JSSPInstance, JSSPMachines
+from rhumbline.problems.jssp import JSSP, JSSPInstance, JSSPLeftShift, JSSPMachines
 from rhumbline.problems.jssp import jssp_from_arrays as jobs_from_arrays
 from rhumbline.problems.tsp import TSP, tsp_from_array
 
@@ -97,5 +98,11 @@ CASES = [
         some_jobs,
         tuple,
         with_active_latents(JSSPMachinesPolicy(MachinesArchitecture(16, 2, 16, latent=3))),
+    ),
+    Case(
+        JSSPLeftShift(),
+        some_jobs,
+        tuple,
+        with_active_latents(L2DPolicy(L2DArchitecture(16, 2, 16, latent=3))),
     ),
 ]

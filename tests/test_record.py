@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rhumbline.problems.cvrp import CVRP
-from rhumbline.problems.jssp import JSSP, JSSPMachines
+from rhumbline.problems.jssp import JSSP, JSSPLeftShift, JSSPMachines
 from rhumbline.problems.tsp import TSP
 from rhumbline.record import PER_INSTANCE, Record
 
@@ -53,7 +53,7 @@ def test_a_missing_mark_is_an_error(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("rules", "size"),
-    [(TSP(), 6), (CVRP(), 6), (JSSP(), "3x2"), (JSSPMachines(), "3x2")],
+    [(TSP(), 6), (CVRP(), 6), (JSSP(), "3x2"), (JSSPMachines(), "3x2"), (JSSPLeftShift(), "3x2")],
     ids=lambda rules: getattr(rules, "name", rules),
 )
 @pytest.mark.parametrize("rollouts", [1, 3])

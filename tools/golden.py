@@ -353,7 +353,6 @@ def tiny_changes(tables: dict[str, Any], data: Path, started: dict[str, Path]) -
         f"accumulate={min(tables.get('accumulate', 1), 2)}",
         "size=" + ('"3x3"' if shop else "8"),
         "policy.width=32",
-        "policy.heads=2",
         "policy.hidden=32",
         f"objective.latents={latents}",
         f"objective.starts={min(objective['starts'], 4)}",
@@ -361,6 +360,8 @@ def tiny_changes(tables: dict[str, Any], data: Path, started: dict[str, Path]) -
         "validation.count=4",
         f"validation.latents={min(tables.get('validation', {}).get('latents', 16), 2)}",
     ]
+    if problem != "jssp-l2d":
+        changes.append("policy.heads=2")
     if problem != "jssp-machines":
         changes.append("policy.layers=1")
     if policy.get("latent"):

@@ -15,13 +15,20 @@ from rhumbline.decoding.request import (
     choose,
 )
 from rhumbline.decoding.rollouts import rollout
-from rhumbline.decoding.scoring import log_prob, unmark_actions
+from rhumbline.decoding.scoring import (
+    Decisions,
+    chosen_log_prob,
+    log_prob,
+    score_decisions,
+    unmark_actions,
+)
 
 __all__ = [
     "BELOW_ONE",
     "ENGINES",
     "Ask",
     "CompletionRequest",
+    "Decisions",
     "Engine",
     "EngineName",
     "Prefixes",
@@ -30,9 +37,11 @@ __all__ = [
     "TimeLimit",
     "choose",
     "choose_engine",
+    "chosen_log_prob",
     "complete",
     "log_prob",
     "next_logits",
     "rollout",
+    "score_decisions",
     "unmark_actions",
 ]

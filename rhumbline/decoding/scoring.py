@@ -1,6 +1,7 @@
 """Log-probabilities of given actions with gradients: plain torch, the definition, or kernels."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from rhumbline.policies import Policy
 from rhumbline.policies.attention.pointer import CLIP
 from rhumbline.policies.population import PopulationMemory
 from rhumbline.problems import Problem
+from rhumbline.record import Record
 
 
 def log_prob(
@@ -74,8 +76,8 @@ def log_prob(
         bias = policy.condition(memory, latents)
         if differentiates_table_alone(policy, memory, bias):
             return schedule_log_prob(problem, policy, batch, memory, bias, actions)
-    logits, allowed = torch_logits(problem, policy, batch, latents, actions, memory)
-    decisions = chosen_log_prob(logits / temperature, allowed, actions)
+    scored = score_decisions(problem, policy, batch, latents, actions, memory)
+    decisions = chosen_log_prob(scored.logits / temperature, scored.allowed, actions)
     if skip is not None:
         is_certain = decisions >= math.log(certain)
         decisions = torch.where(is_certain, decisions.detach(), decisions)
@@ -105,15 +107,24 @@ def schedule_log_prob(
     return score_schedules(policy.decoder, memory, bias, batch, actions, problem.active)
 
 
-def torch_logits(
+@dataclass(frozen=True)
+class Decisions(Record):
+    """The decisions of given sequences: t of each, side by side in the rollout axis V."""
+
+    logits: Float[Tensor, "B V N"]
+    allowed: Bool[Tensor, "B V N"]
+    state: Any
+
+
+def score_decisions(
     problem: Problem[Any, Any],
     policy: Policy[Any, Any, Any],
     batch: Any,
     latents: Float[Tensor, "B K Z"],
     actions: Int[Tensor, "B R T"],
     memory: Any,
-) -> tuple[Float[Tensor, "B V N"], Bool[Tensor, "B V N"]]:
-    """Return the logits before each action but the first, and what was allowed: the definition."""
+) -> Decisions:
+    """Return the logits before each action but the first, and their states: the definition."""
     state = problem.replay(batch, actions.long())
     _, sequences, length = actions.shape
     per_latent = sequences // latents.shape[1]
@@ -122,7 +133,7 @@ def torch_logits(
     bias = bias.map(lambda x: x.repeat_interleave(decisions, dim=1))
     allowed = problem.mask(state)
     logits = policy.logits(memory, bias, state, allowed)
-    return logits, allowed
+    return Decisions(logits, allowed, state)
 
 
 def chosen_log_prob(

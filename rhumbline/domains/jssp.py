@@ -17,8 +17,19 @@ from rhumbline.formats.jsplib_json import is_job_shop_json, read_json
 from rhumbline.formats.plan_numbers import parse_schedule
 from rhumbline.local_search.polish import schedule_polisher
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
-from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
-from rhumbline.problems.jssp import JSSP, JSSPInstance, JSSPMachines, Schedule
+from rhumbline.policies.jssp_l2d import L2DArchitecture, L2DCritic, L2DPolicy
+from rhumbline.policies.jssp_machines import (
+    JSSPMachinesPolicy,
+    MachinesArchitecture,
+    MachinesCritic,
+)
+from rhumbline.problems.jssp import (
+    JSSP,
+    JSSPInstance,
+    JSSPLeftShift,
+    JSSPMachines,
+    Schedule,
+)
 from rhumbline.problems.jssp.construct import construct_schedule
 from rhumbline.problems.jssp.edges import encode_schedule, schedule_edges
 from rhumbline.problems.jssp.python_inputs import jssp_from_python
@@ -44,7 +55,11 @@ JSSP_DOMAIN = Domain(
     policies={
         "jssp": PolicyFamily(JSSPArchitecture, JSSPPolicy, RULES),
         # The network of the paper, which assigns a job to each free machine at each tick.
-        "jssp-machines": PolicyFamily(MachinesArchitecture, JSSPMachinesPolicy, JSSPMachines()),
+        "jssp-machines": PolicyFamily(
+            MachinesArchitecture, JSSPMachinesPolicy, JSSPMachines(), critic=MachinesCritic
+        ),
+        # L2D (Zhang et al. 2020), which the paper compares with.
+        "jssp-l2d": PolicyFamily(L2DArchitecture, L2DPolicy, JSSPLeftShift(), critic=L2DCritic),
     },
     files=FileFormats(
         readers={".jsp": read_jsp, ".json": read_json},

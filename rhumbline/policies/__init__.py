@@ -19,7 +19,8 @@ MemoryT = TypeVar("MemoryT")
 class Policy(Protocol[BatchT_contra, StateT_contra, MemoryT]):
     """What rollouts, training and search need of a network, which is an `nn.Module`.
 
-    A policy whose decoding reads tables may be an `AdjustablePolicy` too.
+    A policy whose decoding reads tables may be an `AdjustablePolicy` too,
+    one with a place for a residual layer a `LayeredPolicy`.
     """
 
     problem: str
@@ -81,4 +82,35 @@ class AdjustablePolicy(Protocol):
 
     def adjusted(self, memory: Any, table: Tensor) -> Any:
         """Return the memory with another table in its place."""
+        ...
+
+
+@runtime_checkable
+class LayeredPolicy(Protocol):
+    """A policy with a place for a residual layer that searches learn on an instance."""
+
+    def with_layer(self, memory: Any, layer: Any) -> Any:
+        """Return the memory with a `ResidualLayer` of the architecture's width in its place."""
+        ...
+
+
+@runtime_checkable
+class Critic(Protocol):
+    """A network that training may learn beside a policy: an `nn.Module` that predicts costs."""
+
+    def encode(self, batch: Any) -> Any:
+        """Return everything that `values` reads, once per instance, with gradients."""
+        ...
+
+    def values(
+        self,
+        memory: Any,
+        latents: Float[Tensor, "B R Z"],
+        state: Any,
+        allowed: Bool[Tensor, "B R A"],
+    ) -> Float[Tensor, "B R"]:
+        """Return the cost at the end that is expected in each state.
+
+        Where a single action is allowed, any number serves.
+        """
         ...

@@ -1,7 +1,7 @@
 """The published job-shop network (Chalumeau et al. 2023, appendix D.2).
 
-It reads the whole shop at each step, and makes one decision for each machine. This is the actor
-alone: training uses the objectives of the other policies and needs no critic. Times enter as raw
+It reads the whole shop at each step, and makes one decision for each machine. The critic is a
+network of its own, which only training needs (`objective.baseline = "critic"`). Times enter as raw
 numbers, as published. Work that need not be done at each decision is done elsewhere:
 
 - A job's operations attend to those that are left, which is one of O + 1 endings of the job.
@@ -46,6 +46,7 @@ class MachinesTuning:
     # Rows of attention on a GPU; with more, torch before 2.8 fails in the launch (issue 146704).
     max_attention_rows: int = 65535
     elements_at_once: int = 1 << 22  # of the table of endings, that are computed together
+    cost_unit: float = 100.0  # of the critic's output, as published
 
 
 TUNING = MachinesTuning()
@@ -287,7 +288,52 @@ class ShopEncoder(nn.Module):
     ) -> Float[Tensor, "X L D"]:
         """Return the tokens of the machine at `turn` (counted from 1), of waiting, and of jobs."""
         width = folded.waiting.shape[0]
-        count, machine_count = busy.shape
+        machine_count = busy.shape[1]
+        x = self.tokens(
+            folded,
+            busy,
+            operations,
+            left,
+        )
+        for block in self.joint[:-1]:
+            x = block(x)
+        index = turn[:, None, None].expand(-1, 1, width)
+        scored = [
+            x.gather(1, index),
+            x[:, :1],
+            x[:, machine_count + 1 :],
+        ]
+        last = self.joint[-1]
+        return last(torch.cat(scored, dim=1), x)
+
+    def all_tokens(
+        self,
+        folded: FoldedWeights,
+        busy: Float[Tensor, "X M"],
+        operations: Float[Tensor, "X J S D"],
+        left: Float[Tensor, "X J S"],
+    ) -> Float[Tensor, "X L D"]:
+        """Return the tokens of waiting, of all machines and of jobs."""
+        x = self.tokens(
+            folded,
+            busy,
+            operations,
+            left,
+        )
+        for block in self.joint:
+            x = block(x)
+        return x
+
+    def tokens(
+        self,
+        folded: FoldedWeights,
+        busy: Float[Tensor, "X M"],
+        operations: Float[Tensor, "X J S D"],
+        left: Float[Tensor, "X J S"],
+    ) -> Float[Tensor, "X L D"]:
+        """Return the same tokens before they attend to one another."""
+        width = folded.waiting.shape[0]
+        count = len(busy)
         projected = folded.machine(busy[..., None])
         token, qkv = projected.split((width, 3 * width), dim=2)
         parts = self.machines.split_heads(qkv)
@@ -300,17 +346,7 @@ class ShopEncoder(nn.Module):
             machines,
             jobs.to(machines.dtype),
         ]
-        x = torch.cat(tokens, dim=1)
-        for block in self.joint[:-1]:
-            x = block(x)
-        index = turn[:, None, None].expand(-1, 1, width)
-        scored = [
-            x.gather(1, index),
-            x[:, :1],
-            x[:, machine_count + 1 :],
-        ]
-        last = self.joint[-1]
-        return last(torch.cat(scored, dim=1), x)
+        return torch.cat(tokens, dim=1)
 
     def jobs(
         self,
@@ -434,31 +470,16 @@ class Matcher(nn.Module):
         return products[..., 0].float()
 
 
-class JSSPMachinesPolicy(nn.Module):
-    """Runs its network at each decision that has a choice."""
+class ShopReader(nn.Module):
+    """What policy and critic share: an encoder, and the tables that it reads of an instance."""
 
-    problem = JSSPMachines.name
-    half_steps = True
-
-    def __init__(self, architecture: MachinesArchitecture = MachinesArchitecture()):  # noqa: B008 (frozen)
+    def __init__(self, architecture: MachinesArchitecture):
         super().__init__()
         self.architecture = architecture
         self.encoder = ShopEncoder(architecture)
-        self.decoder = Matcher(architecture)
 
-    @property
-    def space(self) -> Box:
-        """Return the latents this policy understands; of size 0 for a single policy."""
-        return Box(self.architecture.latent)
-
-    def footprint(self, action_count: int, steps: int) -> int:
-        """Return the approximate tensor elements of one rollout, with as many machines as jobs."""
-        jobs = action_count - 1
-        table = jobs**2 * self.architecture.width
-        return table + steps
-
-    def encode(self, batch: JSSPBatch) -> MachinesMemory:
-        """Return the tables for all later decoding, with the endings unless they are too many."""
+    def read_instances(self, batch: JSSPBatch, match: Float[Tensor, "D D"]) -> MachinesMemory:
+        """Return the tables of instances, with the endings unless they are too many."""
         machine = batch.machine[..., :-1]
         machines = batch.load.shape[1] - 1
         columns = batch.machine.shape[2]
@@ -470,7 +491,7 @@ class JSSPMachinesPolicy(nn.Module):
             place=place,
             left=left.flatten(1, 2).float(),
             endings=None,
-            folded=self.encoder.fold_weights(self.decoder.match),
+            folded=self.encoder.fold_weights(match),
         )
         most = TUNING.max_ending_elements[place.device.type]
         if left.numel() * self.architecture.width > most:
@@ -527,6 +548,30 @@ class JSSPMachinesPolicy(nn.Module):
         )
         return gather_operations(embedding, place).view(shape)
 
+
+class JSSPMachinesPolicy(ShopReader):
+    """Runs its network at each decision that has a choice."""
+
+    problem = JSSPMachines.name
+    half_steps = True
+
+    def __init__(self, architecture: MachinesArchitecture = MachinesArchitecture()):  # noqa: B008 (frozen)
+        super().__init__(architecture)
+        self.decoder = Matcher(architecture)
+
+    @property
+    def space(self) -> Box:
+        """Return the latents this policy understands; of size 0 for a single policy."""
+        return Box(self.architecture.latent)
+
+    def footprint(self, action_count: int, steps: int) -> int:
+        """Return the approximate tensor elements of one rollout, with as many machines as jobs."""
+        return (action_count - 1) ** 2 * self.architecture.width + steps
+
+    def encode(self, batch: JSSPBatch) -> MachinesMemory:
+        """Return the tables for all later decoding, with the endings unless they are too many."""
+        return self.read_instances(batch, self.decoder.match)
+
     def condition(
         self, memory: MachinesMemory, latents: Float[Tensor, "B K Z"]
     ) -> MachinesLatentBias:
@@ -575,3 +620,50 @@ class JSSPMachinesPolicy(nn.Module):
         wide.load_state_dict(weights, strict=False)
         device = next(self.parameters()).device
         return wide.to(device)
+
+
+class MachinesCritic(ShopReader):
+    """The published critic: an encoder of its own, and a network of the sum of its tokens."""
+
+    def __init__(self, architecture: MachinesArchitecture):
+        super().__init__(architecture)
+        width = architecture.width
+        self.hidden = nn.Linear(width + architecture.latent, architecture.hidden)
+        self.value = nn.Linear(architecture.hidden, 1)
+
+    def encode(self, batch: JSSPBatch) -> MachinesMemory:
+        """Return the tables of instances; machines are matched with no jobs."""
+        width = self.architecture.width
+        no_match = torch.zeros(width, width, device=batch.key.device)
+        return self.read_instances(batch, no_match)
+
+    def values(
+        self,
+        memory: MachinesMemory,
+        latents: Float[Tensor, "B R Z"],
+        state: MachinesState,
+        allowed: Bool[Tensor, "B R A"],
+    ) -> Float[Tensor, "B R"]:
+        """Return the makespan that is expected in each state: its clock, and more."""
+        rows = rows_with_choice(allowed)
+        cell = state.cell[..., 1:].flatten(0, 1)
+        cell = cell[rows].contiguous()
+        busy = state.busy.flatten(0, 1)[rows]
+        tokens = self.encoder.all_tokens(
+            memory.folded,
+            busy.to(memory.duration.dtype),
+            self.operations(memory, cell),
+            F.embedding(cell, memory.left.flatten(0, 1)),
+        )
+        z = latents.flatten(0, 1)[rows]
+        with torch.autocast(tokens.device.type, enabled=False):  # makespans have four digits
+            total = tokens.float().sum(1)
+            hidden = F.relu(self.hidden(torch.cat([total, z], dim=1)))
+            rest = TUNING.cost_unit * self.value(hidden)
+        clock = state.clock.flatten()[rows]
+        values = scatter_scores(
+            rest + clock[:, None],
+            rows,
+            allowed[..., :1],
+        )
+        return values[..., 0]

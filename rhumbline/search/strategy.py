@@ -11,8 +11,7 @@ from rhumbline.decoding import EngineName, Rollouts
 from rhumbline.decoding.engines import require_engine
 from rhumbline.domain import Domain
 from rhumbline.errors import InputError
-from rhumbline.policies import AdjustablePolicy, Members, Policy
-from rhumbline.policies.attention.pointer import RoutingPolicy
+from rhumbline.policies import AdjustablePolicy, LayeredPolicy, Members, Policy
 from rhumbline.search.defaults import (
     default_start_share,
     default_step_size,
@@ -58,7 +57,7 @@ class Needs:
     single_decoder: bool = False  # no population
     neighbourhoods: bool = False  # regions of plans that can be re-sampled (`Domain`)
     tables: bool = False  # tables that a search can adjust (`AdjustablePolicy`)
-    # A residual layer after the attention read-out. Not every fused engine supports that.
+    # A residual layer (`LayeredPolicy`). Not every fused engine supports that.
     layer: bool = False
 
 
@@ -236,7 +235,7 @@ def unmet_need(needs: Needs, policy: Policy[Any, Any, Any], domain: Domain) -> s
     if needs.tables and not isinstance(policy, AdjustablePolicy):
         why = f"this search adjusts tables that the policy for {policy.problem} has not"
         return f"{why}; use --search cmaes, sgbs or sampling"
-    if needs.layer and not isinstance(policy, RoutingPolicy):
+    if needs.layer and not isinstance(policy, LayeredPolicy):
         why = f"this search adds a layer that the policy for {policy.problem} has no place for"
         return f"{why}; use --search eas-emb, cmaes or sampling"
     return None

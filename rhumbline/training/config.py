@@ -82,8 +82,9 @@ class Objective:
     longest: int = 0
     # imitate: equivalent sequences of the chosen plan that are imitated.
     views: int = 8
-    # reinforce: compare with the winner's own mean over starts, or the second best latent (Poppy).
-    baseline: Literal["starts", "second"] = "starts"
+    # reinforce: compare with the winner's own mean over starts, or the second best latent (Poppy),
+    # or what a critic expects in each state. Job shops have critics: jssp-machines and jssp-l2d.
+    baseline: Literal["starts", "second", "critic"] = "starts"
     # reinforce: weight of a contrast between latents. It makes a winner's plan likelier under its
     # own latent than under rivals, which are other latents of the same instance. 0: none.
     contrast: float = 0.0

@@ -217,6 +217,9 @@ def make_report(
 ) -> Report:
     """Validate, write weights and state, and return the report."""
     values = {f"weight {name}": p for name, p in trainer.parameters.items()}
+    if trainer.critic is not None:
+        for name, weight in trainer.critic.parameters.items():
+            values[f"weight of the critic's {name}"] = weight
     if metrics:
         values = {"recent cost": torch.stack(metrics)} | values
     trainer.check_finite(values)

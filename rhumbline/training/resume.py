@@ -9,12 +9,13 @@ state, from which they can be written again.
 import json
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from rhumbline.checkpoint.facts import is_json_number
 from rhumbline.checkpoint.network import check_finite_weights, compare_shapes
@@ -22,6 +23,7 @@ from rhumbline.checkpoint.tensor_file import StagedFiles, read_tensor_file, shor
 from rhumbline.errors import CheckpointError, InputError, note_once, shorten_repr
 from rhumbline.toml_config import build_dataclass
 from rhumbline.training.config import TrainConfig
+from rhumbline.training.critic import CriticLearner
 from rhumbline.training.optimiser import moment_names
 from rhumbline.training.run_folder import (
     RUN_FILES,
@@ -71,10 +73,13 @@ def add_state(
         for name, x in policy.state_dict().items():
             weights[prefix + name] = x
     weights[RUN_FILES.random_state] = trainer.rng.get_state()
-    moments: dict[str, Tensor] = {}
-    for name, parameter in trainer.parameters.items():
-        for key, x in trainer.optimiser.state[parameter].items():
-            moments[f"{name}.{key}"] = x
+    moments = named_moments(trainer.optimiser, trainer.parameters)
+    if trainer.critic is not None:
+        for name, x in trainer.critic.network.state_dict().items():
+            weights[RUN_FILES.critic_prefix + name] = x
+        critic_moments = named_moments(trainer.critic.optimiser, trainer.critic.parameters)
+        for name, x in critic_moments.items():
+            moments[RUN_FILES.critic_prefix + name] = x
     header = {
         # The identity of this save: both files have it, and no file of another run or update.
         "save": secrets.token_hex(8),
@@ -88,6 +93,17 @@ def add_state(
     for part, tensors in zip(RUN_FILES.state_parts, (weights, moments), strict=True):
         on_host = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
         files.add(state_file(out, trainer.update, part), on_host, header)
+
+
+def named_moments(
+    optimiser: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]
+) -> dict[str, Tensor]:
+    """Return the moments of an optimiser by the names of their weights."""
+    moments: dict[str, Tensor] = {}
+    for name, parameter in parameters.items():
+        for key, x in optimiser.state[parameter].items():
+            moments[f"{name}.{key}"] = x
+    return moments
 
 
 def remove_older_states(out: Path, update: int) -> None:
@@ -160,7 +176,9 @@ def restore_trainer(trainer: "Trainer", state: SavedState) -> None:
     try:
         compare_shapes(trainer.policy.state_dict(), raw)
         compare_shapes(trainer.policy.state_dict(), average)
-        check_moments(trainer, state.moments)
+        restore_critic(trainer.critic, state)
+        moments = without_prefix(state.moments, RUN_FILES.critic_prefix)
+        check_moments(trainer.optimiser, trainer.parameters, moments)
         trainer.policy.load_state_dict(raw)
         trainer.average.load_state_dict(average)
         generator_state = state.weights[RUN_FILES.random_state]
@@ -168,13 +186,34 @@ def restore_trainer(trainer: "Trainer", state: SavedState) -> None:
     except (CheckpointError, RuntimeError, TypeError) as error:
         remedy = "remove the state and train again"
         raise CheckpointError(f"{path}: does not fit the recipe ({error}); {remedy}") from error
-    for name, parameter in trainer.parameters.items():
-        moments = select_prefix(state.moments, f"{name}.")
-        # Copies, because the optimiser changes them, and the file may disappear.
-        on_device = {key: x.to(trainer.device, copy=True) for key, x in moments.items()}
-        trainer.optimiser.state[parameter] = on_device
+    restore_moments(trainer.optimiser, trainer.parameters, moments)
     trainer.update = state.update
     restore_best(trainer, header, path)
+
+
+def restore_critic(critic: CriticLearner | None, state: SavedState) -> None:
+    """Put the critic of a run into a saved state, if the run has one."""
+    if critic is None:
+        return
+    weights = select_prefix(state.weights, RUN_FILES.critic_prefix)
+    moments = select_prefix(state.moments, RUN_FILES.critic_prefix)
+    compare_shapes(critic.network.state_dict(), weights)
+    check_moments(critic.optimiser, critic.parameters, moments)
+    critic.network.load_state_dict(weights)
+    restore_moments(critic.optimiser, critic.parameters, moments)
+
+
+def restore_moments(
+    optimiser: torch.optim.Optimizer,
+    parameters: Mapping[str, nn.Parameter],
+    moments: dict[str, Tensor],
+) -> None:
+    """Give an optimiser the saved moments of its weights."""
+    for name, parameter in parameters.items():
+        saved = select_prefix(moments, f"{name}.")
+        # Copies, because the optimiser changes them, and the file may disappear.
+        on_device = {key: x.to(parameter.device, copy=True) for key, x in saved.items()}
+        optimiser.state[parameter] = on_device
 
 
 def restore_best(trainer: "Trainer", header: dict[str, Any], path: Path) -> None:
@@ -190,13 +229,17 @@ def restore_best(trainer: "Trainer", header: dict[str, Any], path: Path) -> None
         trainer.best_update = header.get("best_update")
 
 
-def check_moments(trainer: "Trainer", moments: dict[str, Tensor]) -> None:
-    """Refuse moments that are not those of the trainer's optimiser."""
+def check_moments(
+    optimiser: torch.optim.Optimizer,
+    parameters: Mapping[str, nn.Parameter],
+    moments: dict[str, Tensor],
+) -> None:
+    """Refuse moments that are not those of an optimiser of these weights."""
     known = 0
-    for name, parameter in trainer.parameters.items():
+    for name, parameter in parameters.items():
         found = select_prefix(moments, f"{name}.")
         known += len(found)
-        expected = moment_names(trainer.optimiser, parameter)
+        expected = moment_names(optimiser, parameter)
         differing = sorted(found.keys() ^ expected)
         if found and differing:  # a weight without a gradient so far has none
             raise CheckpointError(f"the moment '{name}.{differing[0]}' is missing or unknown")
@@ -221,6 +264,15 @@ def select_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
         if name.startswith(prefix):
             selected[name.removeprefix(prefix)] = x
     return selected
+
+
+def without_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names do not have a prefix."""
+    others: dict[str, Tensor] = {}
+    for name, x in tensors.items():
+        if not name.startswith(prefix):
+            others[name] = x
+    return others
 
 
 def check_same_recipe(old: Any, config: TrainConfig, folder: Path) -> None:

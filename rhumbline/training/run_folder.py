@@ -25,6 +25,7 @@ class RunFiles:
     lock: str = "run.lock"
     state_parts: tuple[str, str] = ("weights", "moments")  # a file each, see `state_file`
     random_state: str = "rng"  # the tensor with the state of the generator, among the weights
+    critic_prefix: str = "critic."  # how the names of a critic's weights and moments begin
     state_pattern: str = "resume-*.safetensors"  # of the files of all states
     # Temporary files of checkpoints: a dot, the name, the process that wrote it.
     temporary_form: str = r"\.(policy|best|resume-\d+-[a-z]+)\.safetensors\.\d+\.part"

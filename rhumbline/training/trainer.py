@@ -23,6 +23,7 @@ from rhumbline.decoding import (
     complete,
     log_prob,
     rollout,
+    score_decisions,
 )
 from rhumbline.decoding.engines import why_not_fused
 from rhumbline.errors import RhumbError
@@ -30,6 +31,7 @@ from rhumbline.policies.attention.encoder import limit_attention_ranges
 from rhumbline.policies.attention.pointer import PointerDecoder
 from rhumbline.training import parallel
 from rhumbline.training.config import TrainConfig
+from rhumbline.training.critic import CriticLearner
 from rhumbline.training.data.files import FileInstances
 from rhumbline.training.data.random import InstanceSource, RandomInstances, Size
 from rhumbline.training.initial_policy import initial_policy
@@ -98,6 +100,7 @@ class Trainer:
         if is_recorded:
             self.require_kernels()
         self.optimiser = make_optimiser(self.policy, config, device, is_recorded)
+        self.critic = CriticLearner(config, device) if self.objective.has_critic else None
         # The seed of the update's noise, where a recorded graph can read it.
         self.seed_tensor = torch.zeros((), dtype=torch.int64, device=device)
         self.recorded = CUDAGraphCache(self.update_weights, self.rng) if is_recorded else None
@@ -244,15 +247,45 @@ class Trainer:
         rollouts = self.sample_rollouts(step, latents, starts, temperature=temperature)
         targets = self.choose_targets(step, latents, starts, rollouts)
         targets = self.truncate(batch, targets)
-        scores = self.score(step, targets)
-        joint_count = parallel.sum_over_processes(targets.count).clamp(min=1.0)
-        count = joint_count * self.config.accumulate
-        weights = self.objective.loss_weights(targets, scores)
-        weighted = weights * scores
-        loss = weighted.sum() / count
+        if self.critic is None:
+            scores, loss = self.policy_loss(step, targets)
+        else:
+            scores, loss = self.actor_critic_loss(step, targets, self.critic)
         loss.backward()
         values = {"cost": rollouts.cost, "log-probability": scores.detach(), "loss": loss.detach()}
         return rollouts, targets, values
+
+    def policy_loss(
+        self, step: MiniStep, targets: Targets
+    ) -> tuple[Float[Tensor, "B V"], Float[Tensor, ""]]:
+        """Return the log-probabilities of the targets, and the loss of a mini-step."""
+        scores = self.score(step, targets)
+        weights = self.objective.loss_weights(targets, scores)
+        weighted = weights * scores
+        return scores, weighted.sum() / self.joint_count(targets.count)
+
+    def actor_critic_loss(
+        self, step: MiniStep, targets: Targets, critic: CriticLearner
+    ) -> tuple[Float[Tensor, "B V"], Float[Tensor, ""]]:
+        """Return the log-probabilities of the targets, and the sum of both losses."""
+        with self.autocast(self.policy.half_steps):
+            decisions = score_decisions(
+                self.problem,
+                self.policy,
+                step.batch,
+                targets.latents,
+                targets.actions,
+                step.memory,
+            )
+            losses = critic.losses(step.batch, targets, decisions)
+        policy_loss = losses.policy / self.joint_count(targets.count)
+        critic_loss = losses.critic / self.joint_count(losses.decisions)
+        return losses.scores, policy_loss + critic_loss
+
+    def joint_count(self, count: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        """Return a number over all processes and mini-steps of an update, 1 at least each."""
+        joint = parallel.sum_over_processes(count).clamp(min=1.0)
+        return joint * self.config.accumulate
 
     def sample_rollouts(
         self, step: MiniStep, latents: Tensor, starts: Tensor, **options: Any
@@ -358,6 +391,8 @@ class Trainer:
         """
         config = self.config
         self.optimiser.zero_grad(set_to_none=True)
+        if self.critic is not None:
+            self.critic.optimiser.zero_grad(set_to_none=True)
         rollouts, targets, values = self.gradient(0)
         for mini in range(1, config.accumulate):
             rollouts, targets, values = self.gradient(mini)
@@ -368,6 +403,8 @@ class Trainer:
         for name, parameter in self.parameters.items():
             if parameter.grad is not None:
                 values[f"gradient of {name}"] = parameter.grad
+        if self.critic is not None:
+            values |= self.critic.finish_gradient(config.optimiser.clip)
         return rollouts, targets, values
 
     def update_weights(self) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
@@ -384,6 +421,8 @@ class Trainer:
                 group["lr"].fill_(rate)
             else:
                 group["lr"] = rate
+        if self.critic is not None:
+            self.critic.set_rate(rate)
 
     def step(self, done: float) -> tuple[Rollouts, Targets]:
         """Update the weights and their average. `done` is the completed fraction of the run."""
@@ -405,6 +444,8 @@ class Trainer:
             if checks:
                 self.check_finite(values)
             self.optimiser.step()
+            if self.critic is not None:
+                self.critic.optimiser.step()
         self.update += 1
         self.update_average()
         return rollouts, targets

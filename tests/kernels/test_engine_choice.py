@@ -62,11 +62,13 @@ def slate(monkeypatch: pytest.MonkeyPatch) -> Slate:
         ("cvrp", CPU, "numba"),
         ("jssp", CPU, "numba_job_shop"),
         ("jssp-machines", CPU, "torch"),
+        ("jssp-l2d", CPU, "torch"),
         ("knapsack", CPU, "torch"),
         ("tsp", CUDA, "triton"),
         ("cvrp", CUDA, "triton"),
         ("jssp", CUDA, "job_shop"),
         ("jssp-machines", CUDA, "torch"),  # its CUDA graph is taken by name only
+        ("jssp-l2d", CUDA, "cuda_graph"),
         ("knapsack", CUDA, "torch"),
     ],
 )

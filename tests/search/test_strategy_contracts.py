@@ -21,10 +21,11 @@ TOURS = CASES[0]
 
 
 def cases_and_names() -> Iterator[Any]:
-    """Yield all pairs; those of the per-machine network, which has no kernel, take seconds each."""
+    """Yield all pairs; networks that run at each decision have no kernel and take seconds each."""
     for case in CASES:
         for name in sorted(STRATEGIES):
-            is_slow = str(case) == "jssp-machines" and name != "sampling"
+            has_kernel = str(case) not in ("jssp-machines", "jssp-l2d")
+            is_slow = not has_kernel and name != "sampling"
             yield pytest.param(case, name, marks=[pytest.mark.slow] if is_slow else [])
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rhumbline.errors import InputError
 from rhumbline.policies.attention.encoder import TRAINING_NODES, Architecture, Encoder
-from rhumbline.policies.attention.memory import LatentBias, Memory
+from rhumbline.policies.attention.memory import LatentBias, Memory, ResidualLayer
 from rhumbline.policies.latent_space import Box, Members, weights_without_latents
 
 PolicyT = TypeVar("PolicyT", bound="RoutingPolicy")
@@ -237,6 +237,10 @@ class RoutingPolicy(nn.Module):
     def adjusted(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
         """Return the tables with other embeddings in the final product only."""
         return self.decoder.with_embeddings(memory, embedding)
+
+    def with_layer(self, memory: Memory, layer: ResidualLayer) -> Memory:
+        """Return the tables with a residual layer after the attention read-out."""
+        return replace(memory, layer=layer)
 
     def widened(self: PolicyT, latent: int, amplify: float = 100.0) -> PolicyT:
         """Return the policy with a latent space whose every point behaves exactly alike."""

@@ -1,4 +1,4 @@
-"""Job-shop scheduling: instances and schedules, and the rules of both kinds of policy."""
+"""Job-shop scheduling: instances and schedules, and the rules of each kind of policy."""
 
 from rhumbline.problems.jssp.instance import (
     JSSPInstance,
@@ -7,6 +7,7 @@ from rhumbline.problems.jssp.instance import (
     jssp_from_arrays,
     jssp_from_tables,
 )
+from rhumbline.problems.jssp.left_shift_rules import JSSPLeftShift
 from rhumbline.problems.jssp.machine_rules import JSSPMachines
 from rhumbline.problems.jssp.rules import JSSP, JSSPBatch, JSSPState
 
@@ -14,6 +15,7 @@ __all__ = [
     "JSSP",
     "JSSPBatch",
     "JSSPInstance",
+    "JSSPLeftShift",
     "JSSPMachines",
     "JSSPState",
     "Operation",

@@ -147,8 +147,13 @@ def unfinished_jobs(operations: NextOperations) -> Bool[Tensor, "B R J"]:
 
     A finished rollout has its first job alone.
     """
-    allowed = ~operations.done
-    allowed[..., 0] |= operations.done.all(2)
+    return allow_unfinished(operations.done)
+
+
+def allow_unfinished(done: Bool[Tensor, "B R J"]) -> Bool[Tensor, "B R J"]:
+    """Return True for jobs that are not done; if all are, for the first one."""
+    allowed = ~done
+    allowed[..., 0] |= done.all(2)
     return allowed
 
 

@@ -21,7 +21,7 @@ from rhumbline.decoding import Rollouts
 from rhumbline.decoding.rollouts import TUNING as ROLLOUT_TUNING
 from rhumbline.domain import ActiveSearchRates, SearchDefaults
 from rhumbline.errors import InputError, note_once
-from rhumbline.policies.attention.memory import Memory, ResidualLayer
+from rhumbline.policies.attention.memory import ResidualLayer
 from rhumbline.search.strategy import Needs, Step, Strategy
 from rhumbline.search.task import Task
 
@@ -396,7 +396,7 @@ class EASEmb(ActiveSearch):
 
     For routing these are the embeddings in the final product (`PointerDecoder.pointer_tables`),
     nodes x width; glimpse and context keep theirs. For job shops it is the first hidden layer's
-    share of each operation.
+    share of each operation, or with L2D an offset of each operation's embedding.
     """
 
     needs: ClassVar[Needs] = Needs(tables=True)
@@ -452,7 +452,8 @@ class EASLay(ActiveSearch):
             out[:, -1:].clone(),
         )
 
-    def tables(self, task: Task, memory: Memory, parameters: tuple[Tensor, ...]) -> Memory:
+    def tables(self, task: Task, memory: Any, parameters: tuple[Tensor, ...]) -> Any:
         """Return the same tables with the layer."""
+        policy: Any = task.policy
         layer = ResidualLayer(*parameters)
-        return replace(memory, layer=layer)
+        return policy.with_layer(memory, layer)

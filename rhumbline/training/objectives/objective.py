@@ -58,6 +58,14 @@ class TrainingObjective:
     marks_rollouts: ClassVar[bool] = True
 
     @property
+    def has_critic(self) -> bool:
+        """Whether a critic is trained, whose values are the baseline of each decision.
+
+        Then `targets` returns the cost of each sequence instead of its weight, nan for none.
+        """
+        return False
+
+    @property
     def copies_per_instance(self) -> int:
         """Symmetric copies of each instance in a batch, side by side."""
         return 1

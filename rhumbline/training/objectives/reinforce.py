@@ -9,7 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError, shorten
+from rhumbline.training.config import TrainConfig
 from rhumbline.training.objectives.objective import TrainingObjective, TrainingStep
 from rhumbline.training.objectives.targets import (
     Targets,
@@ -24,13 +26,13 @@ from rhumbline.training.objectives.targets import (
 class Reinforce(TrainingObjective):
     """REINFORCE: all rollouts of a single policy, or the winner of each start among latents."""
 
-    baseline: Literal["starts", "second"]
+    baseline: Literal["starts", "second", "critic"]
     temperature: float
     contrast: float
     rivals: int
 
     refusals: ClassVar[Mapping[str, str]] = {
-        "baseline": "'second' is for loss 'reinforce', not '{loss}'",
+        "baseline": "'second' and 'critic' are for loss 'reinforce', not '{loss}'",
         "contrast": "is for loss 'reinforce', not '{loss}'",
         "rivals": "is for loss 'reinforce', not '{loss}'",
     }
@@ -64,6 +66,30 @@ class Reinforce(TrainingObjective):
                 "objective.contrast it must be 1"
             )
 
+        if self.has_critic and (self.contrast or self.certain < 1.0 or self.temperature != 1.0):
+            raise InputError(
+                "objective.baseline 'critic' scores every decision at temperature 1: leave out "
+                "contrast, certain and temperature"
+            )
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether a critic is the baseline of each decision."""
+        return self.baseline == "critic"
+
+    def check_recipe(self, config: TrainConfig) -> None:
+        """Refuse a critic for policies that have none."""
+        super().check_recipe(config)
+        if not self.has_critic or config.family.critic is not None:
+            return
+        able = list[str]()
+        for _, domain in DOMAINS.working():
+            able += [name for name, family in domain.policies.items() if family.critic]
+        raise InputError(
+            f"objective.baseline 'critic' is for {' and '.join(able)}; "
+            f"the policy of {config.problem} has no critic"
+        )
+
     @property
     def rollout_temperature(self) -> float:
         """Temperature of the step's rollouts, and of the policy that learns: on-policy."""
@@ -78,6 +104,8 @@ class Reinforce(TrainingObjective):
         """Return all sequences of a single policy, and of several latents the winners."""
         rollouts = step.rollouts
         latents = step.latents
+        if self.has_critic:
+            return priced_targets(rollouts, latents)
         if self.latents == 1:
             return pomo_targets(rollouts, latents)
         targets = winner_targets(rollouts, latents, self.baseline)
@@ -139,10 +167,25 @@ def pomo_targets(rollouts: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets
     return Targets(latents, actions, weight, sequence_count(weight))
 
 
+def priced_targets(rollouts: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
+    """Return the winner of each (instance, start) with its cost; nan for ties of latents.
+
+    A single latent wins every start.
+    """
+    winner, is_unique = find_winners(rollouts.cost)
+    cost = select_winner_rows(rollouts.cost, winner)
+    cost = cost.masked_fill(~is_unique, torch.nan)
+    is_single = latents.shape[1] == 1
+    chosen = latents if is_single else select_latents(latents, winner)
+    actions = select_winner_rows(rollouts.actions, winner)
+    count = is_unique.sum().float()
+    return Targets(chosen, actions, cost, count)
+
+
 def winner_targets(
     rollouts: Rollouts,
     latents: Float[Tensor, "B K Z"],
-    baseline: Literal["starts", "second"] = "starts",
+    baseline: Literal["starts", "second", "critic"] = "starts",
 ) -> Targets:
     """Return the winner of each (instance, start) as a target.
 
