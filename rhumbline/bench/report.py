@@ -43,6 +43,8 @@ class TableStyle:
         "solver",
         "commit",
         "instance",
+        "set",
+        "task",
     )
 
 
@@ -528,6 +530,67 @@ def csv_report(results: Sequence[Result]) -> str:
     return text.getvalue()
 
 
+def compact_report(results: Sequence[Result]) -> str:
+    """Return one table for each suite, with a line for each set and a column for each method.
+
+    A suite is named if there are several. A cell has the gap in percent with its interval, and the
+    published gap. Where a method was measured on a set several times, the row with the most
+    instances counts, and then the last.
+    """
+    parts: list[str] = []
+    suites = group_results(results, lambda result: result.suite)
+    for suite, suite_results in suites.items():
+        if len(suites) > 1:
+            parts.append(f"### {suite}")
+        lines = compact_table(suite_results)
+        parts.append(markdown_table(lines))
+    parts.append(
+        "Gaps in %, ± 95 % intervals over instances, mean costs where there are no references. In "
+        "brackets: the number of instances where it differs from the set's, and the published gap."
+    )
+    notes = [f"- {note}" for note in provenance_notes(results)]
+    parts.append("\n".join(notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def compact_table(results: Sequence[Result]) -> list[list[str]]:
+    """Return the titles, and then for each set its name and the cell of each method."""
+    methods = list(group_results(results, lambda result: result.method))
+    lines = [["set", *methods]]
+    rows = table_rows(results)
+    for set_key in group_results(results, lambda result: result.set_key):
+        best: dict[str, TableRow] = {}
+        for row in rows:
+            if row.set_key == set_key and row.n >= count_of(best.get(row.method)):
+                best[row.method] = row
+        size = max(row.n for row in best.values())
+        cells = [compact_cell(best.get(method), size) for method in methods]
+        lines.append([f"{set_key[1]}, {size:,}", *cells])
+    return lines
+
+
+def count_of(row: TableRow | None) -> int:
+    """Return the number of instances of a row, 0 without a row."""
+    return 0 if row is None else row.n
+
+
+def compact_cell(row: TableRow | None, size: int) -> str:
+    """Return the gap of a row, or its mean cost, and what differs from its set."""
+    if row is None:
+        return STYLE.nothing
+    text = mean_cost_text(row.cost)
+    if row.gap is not None:
+        text = gap_interval_text(row).removesuffix(" %")
+    notes: list[str] = []
+    if row.n != size:
+        notes.append(f"{row.n:,} instances")
+    if row.missing:
+        notes.append(f"{row.missing:,} missing")
+    if row.paper is not None:
+        notes.append(f"paper {decimal_text(100 * row.paper, 3)}")
+    return f"{text} ({'; '.join(notes)})" if notes else text
+
+
 def latex_report(results: Sequence[Result]) -> str:
     """Return one LaTeX tabular for all sets, and comments that say where the numbers come from."""
     rows = table_rows(results)
@@ -573,6 +636,7 @@ def escape_latex(text: str) -> str:
 
 REPORT_FORMATS: dict[str, Callable[[Sequence[Result]], str]] = {
     "md": markdown_report,
+    "compact": compact_report,
     "csv": csv_report,
     "latex": latex_report,
 }
