@@ -402,14 +402,17 @@ def compile_side_by_side(chosen: Sequence[Forecast], until: float) -> None:
             [*words, "--only", escape(row.spec.name), "--only", escape(row.method.name)]
         )
     running: list[subprocess.Popen[bytes]] = []
-    while (commands or running) and time.monotonic() < until:
-        running = [one for one in running if one.poll() is None]
-        while commands and len(running) < PACE.compilers:
-            running.append(subprocess.Popen(commands.pop(0), cwd=ROOT, stdout=subprocess.DEVNULL))
-        time.sleep(0.2)
-    for one in running:
-        one.terminate()
-        one.wait()
+    try:
+        while (commands or running) and time.monotonic() < until:
+            running = [one for one in running if one.poll() is None]
+            while commands and len(running) < PACE.compilers:
+                words = commands.pop(0)
+                running.append(subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL))
+            time.sleep(0.2)
+    finally:  # none of them may use the GPU while rows are measured
+        for one in running:
+            one.kill()
+            one.wait()
 
 
 def rows_with_kernels(rows: Sequence[Row]) -> list[Row]:
