@@ -232,10 +232,12 @@ def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "
 
 def describe_search(method: Method, problem: str) -> str:
     """Return what result lines say about a search: its settings, its policy, and the weights."""
-    name = method.policy.replace("{problem}", problem)
-    path = find_checkpoint(name or None, problem)
-    digest = weights_digest(name or None, problem)
-    return f"{search_title(method)}, policy {name or path.stem} (weights {digest})"
+    name = method.policy.replace("{problem}", problem) or None
+    path = find_checkpoint(name, problem)
+    title = search_title(method)
+    policy = name or path.stem
+    digest = weights_digest(name, problem)
+    return f"{title}, policy {policy} (weights {digest})"
 
 
 def weights_digest(name: str | None, problem: str) -> str:

@@ -555,18 +555,27 @@ def compact_report(results: Sequence[Result]) -> str:
 
 def compact_table(results: Sequence[Result]) -> list[list[str]]:
     """Return the titles, and then for each set its name and the cell of each method."""
-    methods = list(group_results(results, lambda result: result.method))
+    methods = group_results(results, lambda result: result.method)
     lines = [["set", *methods]]
-    rows = table_rows(results)
-    for set_key in group_results(results, lambda result: result.set_key):
-        best: dict[str, TableRow] = {}
-        for row in rows:
-            if row.set_key == set_key and row.n >= count_of(best.get(row.method)):
-                best[row.method] = row
-        size = max(row.n for row in best.values())
-        cells = [compact_cell(best.get(method), size) for method in methods]
-        lines.append([f"{set_key[1]}, {size:,}", *cells])
+    sets = group_results(table_rows(results), lambda row: row.set_key)
+    for (_, name), rows in sets.items():
+        best = best_rows(rows)
+        size = max(row.n for row in rows)
+        line = [f"{name}, {size:,}"]
+        for method in methods:
+            cell = compact_cell(best.get(method), size)
+            line.append(cell)
+        lines.append(line)
     return lines
+
+
+def best_rows(rows: Sequence[TableRow]) -> dict[str, TableRow]:
+    """Return the row of each method that has the most instances, the last of them."""
+    best: dict[str, TableRow] = {}
+    for row in rows:
+        if row.n >= count_of(best.get(row.method)):
+            best[row.method] = row
+    return best
 
 
 def count_of(row: TableRow | None) -> int:

@@ -23,6 +23,7 @@ ResultKey = tuple[str, str, str, int]  # method, set, instance, seed
 SetKey = tuple[str, str]  # suite, set
 InstanceKey = tuple[str, str]  # set, instance
 K = TypeVar("K")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -171,9 +172,9 @@ def costs_of(results: Sequence[Result]) -> list[float]:
     return [result.cost for result in results if result.cost is not None]
 
 
-def group_results(results: Sequence[Result], key: Callable[[Result], K]) -> dict[K, list[Result]]:
-    """Return the results by a key, in order of first appearance."""
-    groups: dict[K, list[Result]] = {}
+def group_results(results: Sequence[R], key: Callable[[R], K]) -> dict[K, list[R]]:
+    """Return results, or rows of them, by a key, in order of first appearance."""
+    groups: dict[K, list[R]] = {}
     for result in results:
         groups.setdefault(key(result), []).append(result)
     return groups
