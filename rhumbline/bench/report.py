@@ -534,8 +534,7 @@ def compact_report(results: Sequence[Result]) -> str:
     """Return one table for each suite, with a line for each set and a column for each method.
 
     A suite is named if there are several. A cell has the gap in percent with its interval, and the
-    published gap. Where a method was measured on a set several times, the row with the most
-    instances counts, and then the last.
+    published gap. Rows of one method on one set that are not averaged are in one cell.
     """
     parts: list[str] = []
     suites = group_results(results, lambda result: result.suite)
@@ -559,34 +558,29 @@ def compact_table(results: Sequence[Result]) -> list[list[str]]:
     lines = [["set", *methods]]
     sets = group_results(table_rows(results), lambda row: row.set_key)
     for (_, name), rows in sets.items():
-        best = best_rows(rows)
         size = max(row.n for row in rows)
+        cells = compact_cells(rows, size)
         line = [f"{name}, {size:,}"]
         for method in methods:
-            cell = compact_cell(best.get(method), size)
-            line.append(cell)
+            text = "; ".join(cells.get(method, []))
+            line.append(text or STYLE.nothing)
         lines.append(line)
     return lines
 
 
-def best_rows(rows: Sequence[TableRow]) -> dict[str, TableRow]:
-    """Return the row of each method that has the most instances, the last of them."""
-    best: dict[str, TableRow] = {}
-    for row in rows:
-        if row.n >= count_of(best.get(row.method)):
-            best[row.method] = row
-    return best
+def compact_cells(rows: Sequence[TableRow], size: int) -> dict[str, list[str]]:
+    """Return the texts of the rows of a set by method. Several of one method say what differs."""
+    keys = [label_key(row, row.method, FIELDS.label) for row in rows]
+    differences = describe_differences(keys, FIELDS.label)
+    cells: dict[str, list[str]] = {}
+    for row, key in zip(rows, keys, strict=True):
+        text = compact_cell(row, size, differences[key])
+        cells.setdefault(row.method, []).append(text)
+    return cells
 
 
-def count_of(row: TableRow | None) -> int:
-    """Return the number of instances of a row, 0 without a row."""
-    return 0 if row is None else row.n
-
-
-def compact_cell(row: TableRow | None, size: int) -> str:
-    """Return the gap of a row, or its mean cost, and what differs from its set."""
-    if row is None:
-        return STYLE.nothing
+def compact_cell(row: TableRow, size: int, difference: str) -> str:
+    """Return the gap of a row, or its mean cost, and what differs from its set or method."""
     text = mean_cost_text(row.cost)
     if row.gap is not None:
         text = gap_interval_text(row).removesuffix(" %")
@@ -597,6 +591,8 @@ def compact_cell(row: TableRow | None, size: int) -> str:
         notes.append(f"{row.missing:,} missing")
     if row.paper is not None:
         notes.append(f"paper {decimal_text(100 * row.paper, 3)}")
+    if difference:
+        notes.append(difference)
     return f"{text} ({'; '.join(notes)})" if notes else text
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tiny_suites import METHODS, SET
 
+from rhumbline.bench import provenance
 from rhumbline.bench.instance_sets import expected_digest
 from rhumbline.bench.results import Result, read_results
 from rhumbline.bench.suite import read_suite
@@ -24,8 +25,9 @@ FAR = 1e18  # a moment that never comes, on the monotonic clock
 
 
 @pytest.fixture
-def store(write: Write, tmp_path: Path) -> Store:
+def store(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Return the lines of one suite, of which nothing is measured. It has one row: `search`."""
+    monkeypatch.setattr(provenance, "current_commit", lambda: "0123456789ab")
     write(SET + "first = 3\n" + METHODS)
     lines = tmp_path / "lines"
     lines.mkdir()
