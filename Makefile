@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test slow campaign check golden format bench gpu-check outside docs dist
+.PHONY: setup demo test slow campaign check golden format bench gpu-check tables outside docs dist
 
 setup: $(READY)
 
@@ -48,6 +48,11 @@ bench: $(READY)
 # Parity and rates of all kernels, on a machine with an NVIDIA GPU: three minutes.
 gpu-check: $(READY)
 	$(BIN)/python tools/gpu_check.py
+
+# Every table of the reproduction, on a machine with a GPU: what fits into SECONDS (600 if not given),
+# and the rest in further calls (docs/guide/bench.md).
+tables: $(READY)
+	$(BIN)/python -m tools.tables --seconds $(SECONDS)
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

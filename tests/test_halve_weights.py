@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rhumbline.bench.compare import weights_digest
+from rhumbline.bench.methods import weights_digest
 from rhumbline.checkpoint import (
     TrainingFacts,
     load_with_facts,

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rhumbline.bench.compare import weights_digest
 from rhumbline.bench.compare.sets import TEST_SETS
+from rhumbline.bench.methods import weights_digest
 from rhumbline.bench.report import replace_section, summarise
 from rhumbline.bench.results import Result, read_result_files
 

@@ -6,7 +6,7 @@
 
 `host` is the time until the host has told the device everything: where it is close to that of the
 step, the host keeps the device waiting. `ask and tell` is the part of a CMA-ES generation that is
-no rollout.
+no rollout. With `encoding`, which is done once, these are the parts of a search's time.
 """
 
 import statistics
@@ -42,6 +42,11 @@ def make_random_task(harness: Harness, instances: int, size: int, augment: int) 
     ]
     policy = load_or_make_policy("tsp", harness.device)
     return make_task(TSP(), policy, drawn, device=harness.device, augment=augment)
+
+
+def encode_again(harness: Harness, task: Task, augment: int) -> Task:
+    """Return the same task with its instances transferred and encoded once more."""
+    return make_task(TSP(), task.policy, task.instances, device=harness.device, augment=augment)
 
 
 def time_steps(harness: Harness, steps: Iterator[Any], count: int) -> tuple[float, float]:
@@ -88,6 +93,9 @@ def main() -> None:
     whole, host = time_steps(harness, steps, given.repeats)
     case = f"TSP{given.size} {instances} instances, {given.search}"
     harness.report(Case("search_step", case, task.engine, whole), f"   host {host:.2f} ms")
+    encoding = harness.milliseconds(lambda: encode_again(harness, task, given.augment))
+    note = "   once in a search, with the transfer of the instances"
+    harness.report(Case("search_step", "encoding", "torch", encoding), note)
     if task.policy.space.size:
         with torch.no_grad():
             spent = harness.milliseconds(lambda: ask_and_tell(task))

@@ -50,7 +50,13 @@ class InstanceReferences:
     digest: str
 
 
-InstancesAndDigest = tuple[list[Any], str]
+@dataclass(frozen=True)
+class FoundInstances:
+    """The instances of a set that are used, a digest of all that it holds, and their number."""
+
+    used: list[Any]
+    digest: str
+    count: int
 
 
 def load_set(
@@ -70,29 +76,44 @@ def load_set(
             f"set '{spec.name}' is of problem '{spec.problem}', which this version does not solve"
             f"{suggest_known(spec.problem, DOMAINS)}; leave the set out, for example with --only"
         )
-    if spec.files:
-        instances, digest = read_instance_files(spec, folder, folders or {})
-    else:
-        instances, digest = draw_instances(spec)
-    used = instances[: spec.first]
+    found = read_instance_files(spec, folder, folders or {}) if spec.files else draw_instances(spec)
+    used = found.used
     if spec.first is not None and len(used) < spec.first:
         raise InputError(
             f"set '{spec.name}': first is {spec.first}, but there are only {len(used)} instances"
         )
     references = InstanceReferences([None] * len(used), "", "")
     if referenced:
-        references = load_references(spec, folder, used, len(instances))
-    facts = f"{digest} {len(used)} {references.digest}"
+        references = load_references(spec, folder, used, found.count)
     return InstanceSet(
         spec=spec,
         instances=tuple(used),
         references=tuple(references.costs),
         referee=references.referee,
-        digest=sha256(facts.encode()).hexdigest()[:16],
+        digest=set_digest(found.digest, len(used), references.digest),
     )
 
 
-def draw_instances(spec: SetSpec) -> InstancesAndDigest:
+def set_digest(instances: str, used: int, references: str) -> str:
+    """Return the digest of a set, from those of its instances and of its references."""
+    facts = f"{instances} {used} {references}"
+    return sha256(facts.encode()).hexdigest()[:16]
+
+
+def expected_digest(spec: SetSpec, folder: Path) -> str:
+    """Return the digest that a set with a recipe, `first` and a reference file must have.
+
+    Nothing is drawn: the digest follows from the checksum that the suite states.
+    """
+    assert spec.first is not None, f"set '{spec.name}' has no first"
+    digest = repr([None] * spec.first)
+    if spec.reference:
+        stored = read_references(reference_path(spec, folder))
+        digest = sha256(stored.first(spec.first).cost.tobytes()).hexdigest()
+    return set_digest(spec.sha256, spec.first, digest)
+
+
+def draw_instances(spec: SetSpec) -> FoundInstances:
     """Draw the instances of a recipe. Raises unless their checksum is the suite's."""
     recipes = find_bench_problem(spec.problem).recipes
     if recipes is None:
@@ -113,14 +134,13 @@ def draw_instances(spec: SetSpec) -> InstancesAndDigest:
             "this NumPy draws other numbers, or the recipe was changed"
         )
     instances = [
-        recipes.make(row, f"{spec.name}-{number:05}") for number, row in enumerate(array, 1)
+        recipes.make(row, f"{spec.name}-{number:05}")
+        for number, row in enumerate(array[: spec.first], 1)
     ]
-    return instances, digest
+    return FoundInstances(instances, digest, len(array))
 
 
-def read_instance_files(
-    spec: SetSpec, folder: Path, folders: Mapping[str, str]
-) -> InstancesAndDigest:
+def read_instance_files(spec: SetSpec, folder: Path, folders: Mapping[str, str]) -> FoundInstances:
     """Read all files that a pattern names, in the order of their names.
 
     The digest is a checksum of their bytes.
@@ -139,7 +159,7 @@ def read_instance_files(
         raise InputError(
             f"set '{spec.name}': these files have sha256 {digest}, the suite says {spec.sha256}"
         )
-    return instances, digest
+    return FoundInstances(instances[: spec.first], digest, len(instances))
 
 
 def refuse_unfit_instances(spec: SetSpec, instances: Sequence[Any]) -> None:

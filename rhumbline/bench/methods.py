@@ -19,6 +19,7 @@ from rhumbline.bench import provenance
 from rhumbline.bench.baselines import BASELINES, SolverTask
 from rhumbline.bench.problems import find_bench_problem
 from rhumbline.bench.suite import Method
+from rhumbline.checkpoint import find_checkpoint, read_tensor_file
 from rhumbline.decoding import EngineName
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.files.plans import match_plan_files
@@ -227,10 +228,36 @@ def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "
         request=request,
         policy=loaded.policy,
         device=device,
-        solver=f"{search_title(method)}, policy {loaded.name}",
+        solver=describe_search(method, problem),
         hardware=provenance.hardware_name(device, torch.get_num_threads()),
         together=method.together or default_together,
     )
+
+
+def describe_search(method: Method, problem: str) -> str:
+    """Return what result lines say about a search: its settings, its policy, and the weights."""
+    name = method.policy.replace("{problem}", problem) or None
+    path = find_checkpoint(name, problem)
+    title = search_title(method)
+    policy = name or path.stem
+    digest = weights_digest(name, problem)
+    return f"{title}, policy {policy} (weights {digest})"
+
+
+def weights_digest(name: str | None, problem: str) -> str:
+    """Return a digest of the weights of a checkpoint, whatever its header says.
+
+    It is the same for weights that are stored in 16 bits and the float32 that is read from them.
+    """
+    path = find_checkpoint(name, problem)
+    tensors, _ = read_tensor_file(path)
+    digest = sha256()
+    for key in sorted(tensors):
+        digest.update(key.encode())
+        tensor = tensors[key]
+        values = tensor.float() if tensor.is_floating_point() else tensor
+        digest.update(values.numpy().tobytes())
+    return digest.hexdigest()[:8]
 
 
 def search_title(method: Method) -> str:

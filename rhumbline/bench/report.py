@@ -43,6 +43,8 @@ class TableStyle:
         "solver",
         "commit",
         "instance",
+        "set",
+        "task",
     )
 
 
@@ -541,6 +543,72 @@ def csv_report(results: Sequence[Result]) -> str:
     return text.getvalue()
 
 
+def compact_report(results: Sequence[Result]) -> str:
+    """Return one table for each suite, with a line for each set and a column for each method.
+
+    A suite is named if there are several. A cell has the gap in percent with its interval, and the
+    published gap. Rows of one method on one set that are not averaged are in one cell.
+    """
+    parts: list[str] = []
+    suites = group_results(results, lambda result: result.suite)
+    for suite, suite_results in suites.items():
+        if len(suites) > 1:
+            parts.append(f"### {suite}")
+        lines = compact_table(suite_results)
+        parts.append(markdown_table(lines))
+    parts.append(
+        "Gaps in %, ± 95 % intervals over instances, mean costs where there are no references. In "
+        "brackets: the number of instances where it differs from the set's, and the published gap."
+    )
+    notes = [f"- {note}" for note in provenance_notes(results)]
+    parts.append("\n".join(notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def compact_table(results: Sequence[Result]) -> list[list[str]]:
+    """Return the titles, and then for each set its name and the cell of each method."""
+    methods = group_results(results, lambda result: result.method)
+    lines = [["set", *methods]]
+    sets = group_results(table_rows(results), lambda row: row.set_key)
+    for (_, name), rows in sets.items():
+        size = max(row.n for row in rows)
+        cells = compact_cells(rows, size)
+        line = [f"{name}, {size:,}"]
+        for method in methods:
+            text = "; ".join(cells.get(method, []))
+            line.append(text or STYLE.nothing)
+        lines.append(line)
+    return lines
+
+
+def compact_cells(rows: Sequence[TableRow], size: int) -> dict[str, list[str]]:
+    """Return the texts of the rows of a set by method. Several of one method say what differs."""
+    keys = [label_key(row, row.method, FIELDS.label) for row in rows]
+    differences = describe_differences(keys, FIELDS.label)
+    cells: dict[str, list[str]] = {}
+    for row, key in zip(rows, keys, strict=True):
+        text = compact_cell(row, size, differences[key])
+        cells.setdefault(row.method, []).append(text)
+    return cells
+
+
+def compact_cell(row: TableRow, size: int, difference: str) -> str:
+    """Return the gap of a row, or its mean cost, and what differs from its set or method."""
+    text = mean_cost_text(row.cost)
+    if row.gap is not None:
+        text = gap_interval_text(row).removesuffix(" %")
+    notes: list[str] = []
+    if row.n != size:
+        notes.append(f"{row.n:,} instances")
+    if row.missing:
+        notes.append(f"{row.missing:,} missing")
+    if row.paper is not None:
+        notes.append(f"paper {decimal_text(100 * row.paper, 3)}")
+    if difference:
+        notes.append(difference)
+    return f"{text} ({'; '.join(notes)})" if notes else text
+
+
 def latex_report(results: Sequence[Result]) -> str:
     """Return one LaTeX tabular for all sets, and comments that say where the numbers come from."""
     rows = table_rows(results)
@@ -587,6 +655,7 @@ def escape_latex(text: str) -> str:
 
 REPORT_FORMATS: dict[str, Callable[[Sequence[Result]], str]] = {
     "md": markdown_report,
+    "compact": compact_report,
     "csv": csv_report,
     "latex": latex_report,
 }

@@ -23,6 +23,7 @@ ResultKey = tuple[str, str, str, int]  # method, set, instance, seed
 SetKey = tuple[str, str]  # suite, set
 InstanceKey = tuple[str, str]  # set, instance
 KeyT = TypeVar("KeyT")
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -175,10 +176,10 @@ def costs_of(results: Sequence[Result]) -> list[float]:
 
 
 def group_results(
-    results: Sequence[Result], key: Callable[[Result], KeyT]
-) -> dict[KeyT, list[Result]]:
-    """Return the results by a key, in order of first appearance."""
-    groups: dict[KeyT, list[Result]] = {}
+    results: Sequence[ResultT], key: Callable[[ResultT], KeyT]
+) -> dict[KeyT, list[ResultT]]:
+    """Return results, or rows of them, by a key, in order of first appearance."""
+    groups: dict[KeyT, list[ResultT]] = {}
     for result in results:
         group = groups.setdefault(key(result), [])
         group.append(result)

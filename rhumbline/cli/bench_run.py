@@ -14,7 +14,6 @@ from rhumbline.bench.report import (
     REPORT_FORMATS,
     decimal_text,
     duration_text,
-    markdown_report,
     replace_section,
 )
 from rhumbline.bench.results import Result, costs_of, read_result_files
@@ -194,7 +193,7 @@ def print_report(files: Sequence[Path], kind: str, plots: Path | None, into: Pat
     closed_pipe: BrokenPipeError | None = None
     try:
         if into:
-            print_result(str(update_page(into, results)))
+            print_result(str(update_page(into, results, kind)))
         else:
             print_result(REPORT_FORMATS[kind](results).rstrip("\n"))
     except BrokenPipeError as error:  # `rhumb report ... | head` still wants its figures
@@ -214,7 +213,7 @@ def draw_figures(results: Sequence[Result], folder: Path) -> None:
         print_note(f"-> {path}")
 
 
-def update_page(path: Path, results: Sequence[Result]) -> Path:
+def update_page(path: Path, results: Sequence[Result], kind: str) -> Path:
     """Write the tables of each suite between its marks in a Markdown page."""
     content = read_bytes(path)
     page = content.decode("utf-8", errors="replace")
@@ -222,7 +221,7 @@ def update_page(path: Path, results: Sequence[Result]) -> Path:
     suites = dict.fromkeys(names)
     for suite in suites:
         of_suite = [result for result in results if result.suite == suite]
-        tables = markdown_report(of_suite)
+        tables = REPORT_FORMATS[kind](of_suite)
         changed = replace_section(page, suite, tables)
         if changed is None:
             marks = f"'<!-- suite: {suite} -->' and '<!-- end: {suite} -->'"

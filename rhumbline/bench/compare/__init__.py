@@ -33,7 +33,6 @@ from rhumbline.bench.runner import (
     run_jobs,
 )
 from rhumbline.bench.suite import Method
-from rhumbline.checkpoint import find_checkpoint, read_tensor_file
 from rhumbline.errors import InputError
 from rhumbline.pipeline import find_device, load_policy, make_tasks
 from rhumbline.search.strategies import default_strategy_for_task, parse_settings
@@ -150,9 +149,6 @@ def prepare_comparison(
             method = resolve_default(named, instances, options)
             problem = instances.spec.problem
             runner = make_search_runner(method, problem, options)
-            checkpoint = method.policy.replace("{problem}", problem)
-            digest = weights_digest(checkpoint or None, problem)
-            runner.solver += f" (weights {digest})"
             runner.check(smallest_instance(instances))
             pairs.append(MethodOnSet(method, instances, runner))
     return pairs
@@ -178,24 +174,6 @@ def resolve_default(method: Method, instances: InstanceSet, options: BenchOption
     )
     _, task = next(tasks)
     return replace(method, strategy=default_strategy_for_task(task))
-
-
-def weights_digest(name: str | None, problem: str) -> str:
-    """Return a digest of the weights of a checkpoint, whatever its header says.
-
-    It is the same for weights that are stored in 16 bits and the float32 that is read from them.
-    """
-    path = find_checkpoint(name, problem)
-    tensors, _ = read_tensor_file(path)
-    digest = sha256()
-    keys = sorted(tensors)
-    for key in keys:
-        digest.update(key.encode())
-        tensor = tensors[key]
-        values = tensor.float() if tensor.is_floating_point() else tensor
-        content = values.numpy().tobytes()
-        digest.update(content)
-    return digest.hexdigest()[:8]
 
 
 def comparison_origin(digests: dict[str, str], options: BenchOptions) -> Origin:

@@ -14,6 +14,7 @@ class Format(StrEnum):
     """How tables are written."""
 
     md = "md"
+    compact = "compact"  # Markdown, one table for each suite
     csv = "csv"
     latex = "latex"
 
@@ -38,7 +39,7 @@ def report_command(
 
     Example: rhumb report results/quick.jsonl --format md --plots figures
     """
-    if into is not None and kind is not Format.md:
+    if into is not None and kind not in (Format.md, Format.compact):
         raise typer.BadParameter("is for Markdown; leave --format out", param_hint="--into")
 
     def body() -> int:

@@ -1,0 +1,668 @@
+"""Measure every table of the reproduction and write it into the docs: `make tables SECONDS=540`.
+
+    python -m tools.tables --check                      # what is stale or missing, and seconds
+    python -m tools.tables --seconds 540 --out FOLDER   # on a machine with a GPU, again and again
+    python -m tools.tables --collect FOLDER/*.jsonl     # where the lines are committed
+
+A row is a method on a set. It is measured again if the lines in research/lines are of other
+weights, settings, instances or references than those of today. Rows of the table of 29 come first.
+A call measures what fits into its seconds; results are on the disk at once, and the next call goes
+on from there. At its end, the lines go to research/lines and the tables to docs/results.
+
+What new lines replace goes to research/lines/older. On a machine that starts bare, `--kernels FILE`
+unpacks the kernels that an earlier call compiled, and packs those of this call into
+FOLDER/kernels.tgz.
+"""
+
+import argparse
+import gzip
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatch
+from functools import cache
+from glob import escape
+from hashlib import sha256
+from math import ceil
+from pathlib import Path
+
+from rhumbline.bench.instance_sets import expected_digest
+from rhumbline.bench.methods import BenchOptions, describe_search
+from rhumbline.bench.report import compact_report, duration_text
+from rhumbline.bench.results import (
+    FIELDS,
+    Origin,
+    Result,
+    group_results,
+    lock_results,
+    read_result_files,
+    read_results,
+    resume,
+)
+from rhumbline.bench.runner import (
+    count_results,
+    origin_of,
+    pending_jobs,
+    prepare_pairs,
+    run_jobs,
+)
+from rhumbline.bench.suite import Method, SetSpec, Suite, read_suite
+from rhumbline.errors import RhumbError
+from rhumbline.pipeline import find_device
+from tools.gap_tables import ROOT, read_ledger, update_page
+from tools.run_plan import pack, unpack
+from tools.table29 import merge_rows, rows_of_ledger, rows_of_lines, table_of_29
+
+# Suites and methods in order of value; each row belongs to the first pattern that it fits.
+PLAN = (
+    ("standard", "COMPASS"),
+    ("standard", "default search*"),
+    ("standard", "COMPASS, job shop"),
+    ("mutated-*", "COMPASS"),
+    ("mutated-*", "default search"),
+    ("mutated-*", "*mixed training"),
+    ("standard", "*"),
+    ("few-shot", "*"),
+    ("jssp-8000", "*"),
+    ("ablation", "*"),
+    ("mutated-*", "*"),
+    ("augmentation", "*"),
+    ("whole", "*"),
+    ("strategies", "*"),
+)
+NAMES = (
+    "standard",
+    "mutated-tsp",
+    "mutated-cvrp",
+    "few-shot",
+    "jssp-8000",
+    "ablation",
+    "augmentation",
+    "strategies",
+    "whole",
+)
+INDEX = ROOT / "docs" / "results" / "index.md"
+PAGE = ROOT / "docs" / "results" / "tables.md"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What is known about times on an H200, in seconds."""
+
+    # Per call: kernels are compiled side by side (eight commands took 105 s), imports, first steps
+    call: float = 120.0
+    # Per row: instances are drawn, weights loaded, and attempts made that do not count
+    row: float = 3.0
+    # A job should not be longer, because an interrupted job is lost
+    job: float = 90.0
+    # Of an attempt on an instance of 100 nodes, where nothing like it was measured
+    attempt: float = 30e-6
+    # Times grow with this power of the number of nodes or operations
+    growth: float = 2.0
+    # At the end of a call, for lines and pages
+    end: float = 25.0
+    # Commands that compile at the same time
+    compilers: int = 8
+
+
+PACE = Pace()
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method on a set of a suite, with the digests that a result line of today has."""
+
+    suite: Suite
+    spec: SetSpec
+    method: Method
+    set_hash: str
+    solver: str
+
+    @property
+    def name(self) -> tuple[str, str, str]:
+        """The suite, the set and the method."""
+        return self.suite.name, self.spec.name, self.method.name
+
+    @property
+    def wanted(self) -> int:
+        """The number of results."""
+        return (self.spec.first or 0) * len(self.suite.seeds)
+
+    @property
+    def rank(self) -> int:
+        """The place in the plan."""
+        for place, (suite, method) in enumerate(PLAN):
+            if fnmatch(self.suite.name, suite) and fnmatch(self.method.name, method):
+                return place
+        return len(PLAN)
+
+    def is_of_today(self, result: Result) -> bool:
+        """Whether a result was measured with today's weights, settings and instances."""
+        facts = (result.suite, result.set, result.method)
+        if facts != self.name or result.budget != self.method.budget_text:
+            return False
+        return (result.set_hash, result.solver) == (self.set_hash, self.solver)
+
+
+@dataclass(frozen=True)
+class Status:
+    """What there is of a row: complete results of today, some of them, older ones, or none."""
+
+    row: Row
+    done: int
+    reason: str = ""  # why it is not complete
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to measure."""
+        return not self.reason
+
+    @property
+    def left(self) -> int:
+        """The number of results to measure."""
+        return self.row.wanted - self.done
+
+
+@dataclass
+class Store:
+    """The committed result lines of the suites, and where a call writes new ones."""
+
+    suites: Path = ROOT / "suites"
+    lines: Path = ROOT / "research" / "lines"
+    names: Sequence[str] = NAMES
+    results: list[Result] = field(default_factory=list[Result])
+    older: list[Result] = field(default_factory=list[Result])  # replaced by newer ones
+
+    def read(self) -> "Store":
+        """Read all committed lines of the suites."""
+        self.results = [one for file in self.files() for one in read_results(file, print)]
+        older = sorted((self.lines / "older").glob("*.jsonl.gz"))
+        self.older = [one for file in older for one in read_results(file, print)]
+        return self
+
+    def files(self) -> list[Path]:
+        """Return the files of the suites' lines."""
+        found = sorted(self.lines.glob("*.jsonl.gz"))
+        return [path for path in found if suite_of(path, self.names)]
+
+    def rows(self) -> list[Row]:
+        """Return all rows of all suites, those of most value first."""
+        rows: list[Row] = []
+        for name in self.names:
+            rows += rows_of_suite(read_suite(self.suites / f"{name}.toml"))
+        return sorted(rows, key=lambda row: row.rank)
+
+
+def suite_of(path: Path, names: Sequence[str]) -> str:
+    """Return the suite that a file of lines is of, by its name; nothing if it is of another."""
+    fitting = [name for name in names if path.name.split(".")[0] == name]
+    fitting += [name for name in names if path.name.startswith(f"{name}-")]
+    return max(fitting, key=len, default="")
+
+
+def rows_of_suite(suite: Suite) -> list[Row]:
+    """Return the rows of a suite that a policy solves. Nothing is loaded but weights."""
+    rows: list[Row] = []
+    for spec in suite.sets:
+        digest = expected_digest(spec, suite.folder)
+        for method in suite.methods:
+            if method.solver == "policy" and method.applies_to(spec.name):
+                solver = describe_cached(method, spec.problem)
+                rows.append(Row(suite, spec, method, digest, solver))
+    return rows
+
+
+DESCRIPTIONS: dict[str, str] = {}
+
+
+def describe_cached(method: Method, problem: str) -> str:
+    """Return what lines say about a search. Weights are read once for each method and problem."""
+    key = repr((method, problem))
+    if key not in DESCRIPTIONS:
+        DESCRIPTIONS[key] = describe_search(method, problem)
+    return DESCRIPTIONS[key]
+
+
+# --- what is left
+
+
+Lines = Mapping[tuple[str, str, str], Sequence[Result]]  # by suite, set and method
+
+
+def lines_by_name(results: Sequence[Result]) -> Lines:
+    """Return result lines by the names of their rows."""
+    return group_results(results, lambda one: (one.suite, one.set, one.method))
+
+
+def status_of(row: Row, lines: Lines) -> Status:
+    """Return what there is of a row. Results count together if they have one origin."""
+    mine = lines.get(row.name, ())
+    current = [one for one in mine if row.is_of_today(one)]
+    groups = group_results(current, origin_of_result)
+    done = max((len(group) for group in groups.values()), default=0)
+    if done >= row.wanted:
+        return Status(row, done)
+    if current:
+        return Status(row, done, f"{done:,} of {row.wanted:,} measured")
+    return Status(row, 0, stale_reason(row, mine))
+
+
+def stale_reason(row: Row, mine: Sequence[Result]) -> str:
+    """Return in words how results differ from what would be measured today."""
+    if not mine:
+        return "not measured"
+    newest = max(mine, key=lambda one: one.when)
+    if newest.solver == row.solver:
+        return "other instances or references"
+    settings = row.solver.split(" (weights ")[0]
+    if newest.solver.split(" (weights ")[0] == settings:
+        return "older weights"
+    return "other settings"
+
+
+def origin_of_result(result: Result) -> Origin:
+    """Return the origin of a result line."""
+    return Origin(result.suite, result.suite_hash, result.commit, result.machine)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A measured time: seconds per instance of a strategy with a number of attempts."""
+
+    set: str
+    size: int
+    strategy: str
+    attempts: int
+    seconds: float
+    date: str
+
+
+def time_records(results: Sequence[Result]) -> list[Record]:
+    """Return the times of result lines and of the ledger, the newest last."""
+    records: list[Record] = []
+    for row in read_ledger(ROOT / "research" / "notebooks" / "gaps.jsonl"):
+        if row.seconds and row.budget.isdigit() and row.where != "CPU":
+            size = size_of_set(row.set)
+            pace = row.seconds / row.first
+            attempts = int(row.budget)
+            records.append(Record(row.set, size, row.strategy, attempts, pace, row.date))
+    groups = group_results(results, lambda one: (one.suite, one.set, one.method, one.when[:10]))
+    for some in groups.values():
+        first = some[0]
+        total = sum(one.seconds / one.together for one in some)
+        strategy = first.solver.split(",")[0]
+        attempts = first.attempts or 1
+        pace = total / len(some)
+        size = size_of_set(first.set)
+        records.append(Record(first.set, size, strategy, attempts, pace, first.when[:10]))
+    return sorted(records, key=lambda record: record.date)
+
+
+def size_of_set(name: str) -> int:
+    """Return nodes or operations of a set, by its name; 100 if the name does not say."""
+    digits = name.removeprefix("jssp").split("-")[0]
+    if "x" in digits:
+        jobs, machines = digits.split("x")
+        return int(jobs) * int(machines)
+    number = "".join(sign for sign in digits if sign.isdigit())
+    return int(number) if number else 100
+
+
+def seconds_per_instance(row: Row, records: Sequence[Record]) -> float:
+    """Estimate the seconds of an instance, by the most similar row that was measured."""
+    if row.method.seconds is not None:
+        return row.method.seconds
+    attempts = row.method.attempts or 1
+    size = size_of_set(row.spec.name)
+    scale = (size / 100) ** PACE.growth
+    guess = PACE.attempt * attempts * scale
+    kind = row.spec.name[:3]
+    similar = [
+        record
+        for record in records
+        if record.strategy == row.method.strategy and record.set[:3] == kind
+    ]
+    if not similar:
+        return guess
+
+    def distance(record: Record) -> tuple[bool, int, float]:
+        other = max(record.attempts / attempts, attempts / record.attempts)
+        return record.set != row.spec.name, abs(record.size - size), other
+
+    best = min(reversed(similar), key=distance)
+    return best.seconds * (size / best.size) ** PACE.growth * attempts / best.attempts
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A row that is left, and the seconds that it will take."""
+
+    status: Status
+    seconds: float
+
+
+def forecasts(store: Store) -> list[Forecast]:
+    """Return the rows that are left, in order of value, with their times."""
+    records = time_records([*store.older, *store.results])
+    lines = lines_by_name(store.results)
+    found: list[Forecast] = []
+    for row in store.rows():
+        status = status_of(row, lines)
+        if not status.is_complete:
+            seconds = PACE.row + status.left * seconds_per_instance(row, records)
+            found.append(Forecast(status, seconds))
+    return found
+
+
+def describe_left(left: Sequence[Forecast], seconds: float) -> str:
+    """Return for each suite and method how many rows are left, why, and how long they take."""
+    lines: list[str] = []
+    total = sum(each.seconds for each in left)
+    for suite, some in group_results(left, lambda each: each.status.row.suite.name).items():
+        minutes = duration_text(sum(each.seconds for each in some))
+        lines.append(f"{suite}: {len(some)} rows, about {minutes}")
+        key = group_results(some, lambda each: (each.status.row.method.name, each.status.reason))
+        for (method, reason), rows in key.items():
+            sets = ", ".join(each.status.row.spec.name for each in rows)
+            spent = duration_text(sum(each.seconds for each in rows))
+            lines.append(f"  {method}: {reason}, {spent}: {sets}")
+    calls = ceil(total / max(1.0, seconds - PACE.call - PACE.end))
+    lines.append(f"{len(left)} rows are left, about {duration_text(total)} of a GPU")
+    if left:
+        lines[-1] += f": about {calls} calls of {seconds:g} s"
+    return "\n".join(lines)
+
+
+# --- measuring
+
+
+def fill_call(left: Sequence[Forecast], seconds: float) -> list[Forecast]:
+    """Return the rows for a call, in order of value: those that fit, or a part of the first."""
+    chosen: list[Forecast] = []
+    room = seconds
+    for each in left:
+        if each.seconds <= room:
+            chosen.append(each)
+            room -= each.seconds
+    return chosen or list(left[:1])
+
+
+def compile_side_by_side(chosen: Sequence[Forecast], until: float) -> None:
+    """Compile the kernels of rows on all cores, because one after another takes minutes."""
+    commands: list[list[str]] = []
+    for row in rows_with_kernels([each.status.row for each in chosen]):
+        path = row.suite.folder / f"{row.suite.name}.toml"
+        words = [sys.executable, "-m", "tools.run_suite", str(path), "--compile-only", "--quiet"]
+        commands.append(
+            [*words, "--only", escape(row.spec.name), "--only", escape(row.method.name)]
+        )
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        while (commands or running) and time.monotonic() < until:
+            running = [one for one in running if one.poll() is None]
+            while commands and len(running) < PACE.compilers:
+                words = commands.pop(0)
+                running.append(subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL))
+            time.sleep(0.2)
+    finally:  # none of them may use the GPU while rows are measured
+        for one in running:
+            one.kill()
+            one.wait()
+
+
+def rows_with_kernels(rows: Sequence[Row]) -> list[Row]:
+    """Return one of the rows that have the same kernels: a search, a size, and a number."""
+    found: dict[tuple[str, int, int | None], Row] = {}
+    for row in rows:
+        key = (row.solver, size_of_set(row.spec.name), row.spec.first)
+        found.setdefault(key, row)
+    return list(found.values())
+
+
+@dataclass
+class Call:
+    """One call within a time limit."""
+
+    store: Store
+    out: Path
+    until: float  # on the monotonic clock
+    device: str = "auto"
+
+    def run(self, chosen: Sequence[Forecast]) -> None:
+        """Measure rows, those of one set of one suite together, until the time is over.
+
+        A row that fails, for example for want of memory, does not stop the others.
+        """
+        groups = group_results(
+            chosen, lambda each: (each.status.row.suite.name, each.status.row.spec.name)
+        )
+        with suppress(KeyboardInterrupt):
+            for names, some in groups.items():
+                try:
+                    self.measure(some)
+                except (RhumbError, RuntimeError) as error:
+                    print(f"{', '.join(names)}: failed: {error}", flush=True)
+
+    def measure(self, some: Sequence[Forecast]) -> None:
+        """Measure the missing results of some methods on one set."""
+        row = some[0].status.row
+        methods = [escape(each.status.row.method.name) for each in some]
+        options = BenchOptions(only=(escape(row.spec.name), *methods), device=self.device)
+        print(f"{row.suite.name}, {row.spec.name}: {', '.join(methods)}", flush=True)
+        origin = origin_of(row.suite, options)
+        out = self.out / f"{row.suite.name}-{digest_of(origin)}.jsonl"
+        self.restore(out)
+        pairs = prepare_pairs(row.suite, options)
+        by_method = {each.status.row.method.name: each for each in some}
+        for pair in pairs:
+            each = by_method[pair.method.name]
+            pace = (each.seconds - PACE.row) / each.status.left
+            largest = max(1, int(PACE.job / max(pace, 1e-9)))
+            pair.runner.together = min(pair.runner.together, largest)
+        digests = {row.spec.name: row.set_hash}
+        with lock_results(out):
+            done = resume(out, origin, digests, print)
+            jobs = list(pending_jobs(pairs, row.suite.seeds, None, done))
+            total = count_results(pairs, row.suite.seeds, None)
+            for progress in run_jobs(jobs, total, origin, out):
+                if time.monotonic() > self.until:
+                    raise KeyboardInterrupt
+                if progress.latest:
+                    print(f"  {progress.done:,} of {progress.total:,}", flush=True)
+
+    def restore(self, out: Path) -> None:
+        """Bring back the lines of an earlier call with the same origin, to go on from there."""
+        packed = self.store.lines / f"{out.name}.gz"
+        if packed.exists() and not out.exists():
+            out.write_bytes(gzip.decompress(packed.read_bytes()))
+
+
+@cache
+def digest_of(origin: Origin) -> str:
+    """Return what distinguishes files of one suite."""
+    text = json.dumps(asdict(origin))
+    return sha256(text.encode()).hexdigest()[:8]
+
+
+def stop_in(seconds: float) -> None:
+    """Interrupt this process after some seconds, as Ctrl-C does."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+
+
+# --- lines
+
+
+def collect(store: Store, files: Iterable[Path]) -> None:
+    """Add new lines to the committed ones. What they replace goes to the folder `older`."""
+    fresh = [path for path in files if path.exists() and path.stat().st_size]
+    for path in fresh:
+        target = store.lines / f"{path.name.removesuffix('.gz')}.gz"
+        both = [target, path] if target.exists() else [path]
+        write_lines(target, read_result_files(both, print))
+    store.read()
+    lines = lines_by_name(store.results)
+    complete = [row for row in store.rows() if status_of(row, lines).is_complete]
+    best = {row.name: best_origin(row, lines) for row in complete}
+    hashes = {row.name[:2]: row.set_hash for row in complete}
+    for path in store.files():
+        kept: list[Result] = []
+        replaced: list[Result] = []
+        for one in read_results(path, print):
+            (replaced if is_replaced(one, best, hashes) else kept).append(one)
+        if replaced:
+            older = store.lines / "older" / path.name
+            older.parent.mkdir(exist_ok=True)
+            before = read_results(older, print) if older.exists() else []
+            write_lines(older, [*before, *replaced])
+            write_lines(path, kept)
+    store.read()
+
+
+def is_replaced(
+    result: Result,
+    best: Mapping[tuple[str, str, str], Origin],
+    hashes: Mapping[tuple[str, str], str],
+) -> bool:
+    """Whether a complete row of today makes a line obsolete.
+
+    That is one of the same method with the `best` origin, or one of the same set with other
+    instances or references: lines of both could not be reported together.
+    """
+    if result.set_hash != hashes.get(result.set_key, result.set_hash):
+        return True
+    origin = origin_of_result(result)
+    return origin != best.get((*result.set_key, result.method), origin)
+
+
+def best_origin(row: Row, lines: Lines) -> Origin:
+    """Return the origin of the newest complete results of a row."""
+    current = [one for one in lines[row.name] if row.is_of_today(one)]
+    groups = group_results(current, origin_of_result)
+    whole = {origin: some for origin, some in groups.items() if len(some) >= row.wanted}
+    return max(whole, key=lambda origin: whole[origin][0].when)
+
+
+def write_lines(path: Path, results: Sequence[Result]) -> None:
+    """Write packed lines; the same lines always make the same bytes. No lines make no file."""
+    if not results:
+        path.unlink(missing_ok=True)
+        return
+    text = "".join(json.dumps(as_table(result)) + "\n" for result in results)
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def as_table(result: Result) -> dict[str, object]:
+    """Return the fields of a result as its line has them."""
+    return {name: getattr(result, name) for name in FIELDS.known}
+
+
+# --- pages
+
+
+def page_tables(store: Store) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the generated parts of the index, and of the page of all suites."""
+    everything = [*store.results, *store.older]
+    rows = merge_rows(rows_of_ledger(), rows_of_lines(everything))
+    index = {"table-of-29": table_of_29(rows)}
+    tables: dict[str, str] = {}
+    lines = lines_by_name(store.results)
+    statuses = [status_of(row, lines) for row in store.rows()]
+    for name in store.names:
+        mine = [one for one in store.results if one.suite == name]
+        tables[name] = compact_report(mine) if mine else "Not measured."
+        some = [status for status in statuses if status.row.suite.name == name]
+        tables[f"{name}-status"] = describe_statuses(some)
+    return index, tables
+
+
+def describe_statuses(statuses: Sequence[Status]) -> str:
+    """Return a list of the rows that are not of today's weights, settings and instances."""
+    left = [status for status in statuses if not status.is_complete]
+    if not left:
+        return "All rows are of the shipped weights."
+    lines: list[str] = []
+    for reason, some in group_results(left, lambda status: status.reason).items():
+        methods = group_results(some, lambda status: status.row.method.name)
+        texts = [f"{name} ({sets_text(rows, statuses)})" for name, rows in methods.items()]
+        lines.append(f"- {reason}: {'; '.join(texts)}")
+    return "\n".join(["To be measured again, or for the first time:", "", *lines])
+
+
+def sets_text(rows: Sequence[Status], statuses: Sequence[Status]) -> str:
+    """Return the sets of some rows of a method, or `all sets`."""
+    name = rows[0].row.method.name
+    of_method = [status for status in statuses if status.row.method.name == name]
+    if len(rows) == len(of_method) and len(rows) > 2:
+        return "all sets"
+    return ", ".join(status.row.spec.name for status in rows)
+
+
+def write_pages(store: Store, index: Path = INDEX, page: Path = PAGE) -> None:
+    """Write the tables into the docs."""
+    for path, tables in zip((index, page), page_tables(store), strict=True):
+        path.write_text(update_page(path, tables), encoding="utf-8")
+
+
+def main() -> None:
+    """Check, measure or collect, and write the pages."""
+    as_written = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_written)
+    parser.add_argument("--check", action="store_true", help="measure and write nothing")
+    parser.add_argument("--collect", type=Path, nargs="*", help="lines of calls elsewhere")
+    parser.add_argument("--seconds", type=float, default=540.0, help="of this call")
+    parser.add_argument("--out", type=Path, default=Path("results/tables"))
+    parser.add_argument("--only", action="append", default=[], help="a suite, such as 'mutated-*'")
+    parser.add_argument("--device", default="cuda", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--kernels", type=Path, default=None, help="compiled by earlier calls")
+    given = parser.parse_args()
+    began = time.monotonic()
+    store = Store().read()
+    if given.collect is not None:
+        collect(store, given.collect)
+        write_pages(store)
+        return
+    left = forecasts(store)
+    if given.only:
+        left = [e for e in left if any(fnmatch(e.status.row.suite.name, p) for p in given.only)]
+    print(describe_left(left, given.seconds), flush=True)
+    if not given.check:
+        measure_call(store, left, given, began)
+
+
+def measure_call(
+    store: Store, left: Sequence[Forecast], given: argparse.Namespace, began: float
+) -> None:
+    """Measure what fits into the seconds of this call; then collect lines and write the pages."""
+    device = find_device(given.device)
+    given.out.mkdir(parents=True, exist_ok=True)
+    until = began + given.seconds - PACE.end
+    compiling = PACE.call if device.type == "cuda" else 0.0
+    chosen = fill_call(left, until - time.monotonic() - compiling)
+    stop_in(until - time.monotonic())
+    if given.kernels and given.kernels.exists():
+        unpack(given.kernels)
+    with suppress(KeyboardInterrupt):
+        if device.type == "cuda":
+            compile_side_by_side(chosen, time.monotonic() + 1.5 * compiling)
+        Call(store, given.out, until, given.device).run(chosen)
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    if given.kernels:
+        pack(given.out / "kernels.tgz")
+    collect(store, sorted(given.out.glob("*.jsonl")))
+    write_pages(store)
+    print(describe_left(forecasts(store), given.seconds))
+
+
+if __name__ == "__main__":
+    main()
