@@ -25,9 +25,9 @@ import numpy as np
 import torch
 
 from rhumbline.checkpoint import TrainingFacts, save
+from rhumbline.distributed.backends.processes import ProcessBackend, WorkerPlan
 from rhumbline.distributed.chunk_work import solve_chunk
 from rhumbline.distributed.chunks import cut_into_chunks
-from rhumbline.distributed.processes import ProcessBackend, WorkerPlan
 from rhumbline.distributed.schedule import solve_chunks
 from rhumbline.files import stream_many
 from rhumbline.formats.dataset import save_dataset

@@ -36,8 +36,6 @@ from rhumbline.problems.tsp import TSPInstance
 from rhumbline.registry import suggest_known
 
 SolverActions = list[int]
-# LKH multiplies distances by 100 in 32 bits, and aborts the process above this limit.
-MAX_SCALED_DISTANCE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -234,7 +232,7 @@ def lkh(task: SolverTask) -> SolverActions:
 
     if task.instance.size <= 3:
         return list(range(task.instance.size))
-    distances = integer_distances(task.instance, MAX_SCALED_DISTANCE)
+    distances = integer_distances(task.instance)
     matrix = elkai.DistanceMatrix(distances.tolist())
     closed_tour = matrix.solve_tsp(runs=task.setting("runs", 10))
     return [int(city) for city in closed_tour[:-1]]
@@ -310,7 +308,7 @@ def ortools_routes(task: SolverTask, demands: Sequence[int] | None) -> list[list
     vehicles = 1 if demands is None else vehicles_to_offer(instance)
     manager = pywrapcp.RoutingIndexManager(instance.size, vehicles, 0)
     model = pywrapcp.RoutingModel(manager)
-    distances = integer_distances(instance, MAX_SCALED_DISTANCE)
+    distances = integer_distances(instance)
     transit = model.RegisterTransitMatrix(distances.tolist())
     model.SetArcCostEvaluatorOfAllVehicles(transit)
     if demands is not None:
@@ -388,7 +386,7 @@ def concorde(task: SolverTask) -> SolverActions:
     """
     if task.instance.size < 5:
         return nearest_tour(task)
-    distances = integer_distances(task.instance, MAX_SCALED_DISTANCE)
+    distances = integer_distances(task.instance)
     command = ["concorde", "-x", "-s", str(task.seed), "-o", "tour.sol", "problem.tsp"]
     with tempfile.TemporaryDirectory() as folder:
         problem_file = Path(folder, "problem.tsp")

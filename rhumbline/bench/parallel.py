@@ -17,10 +17,10 @@ from rhumbline.bench.runner import (
     prepare_pairs,
 )
 from rhumbline.bench.suite import Suite
-from rhumbline.distributed.backend import Lost
+from rhumbline.distributed.backends import Lost
+from rhumbline.distributed.backends.processes import ProcessBackend, WorkerPlan
 from rhumbline.distributed.chunk_work import ChunkResult
 from rhumbline.distributed.chunks import Chunk
-from rhumbline.distributed.processes import ProcessBackend, WorkerPlan
 from rhumbline.errors import RhumbError
 
 # What a worker process has prepared, by the names of the method and of the set.

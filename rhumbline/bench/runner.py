@@ -36,7 +36,7 @@ from rhumbline.bench.results import (
     resume,
 )
 from rhumbline.bench.suite import Method, Suite
-from rhumbline.distributed.processes import plan_workers
+from rhumbline.distributed.backends.processes import plan_workers
 from rhumbline.errors import InputError
 from rhumbline.pipeline import find_device
 

@@ -19,7 +19,7 @@ from rhumbline.bench.report import (
 from rhumbline.bench.results import Result, costs_of, read_result_files
 from rhumbline.bench.runner import RunProgress, measure_suite
 from rhumbline.bench.suite import read_suite
-from rhumbline.cli.output_files import prepare_folder
+from rhumbline.cli.output.files import prepare_folder
 from rhumbline.cli.process import print_note, print_result
 from rhumbline.errors import InputError
 from rhumbline.formats.safe_io import read_bytes, write_text

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rhumbline.cli import render
-from rhumbline.cli.output_files import (
+from rhumbline.cli.output import render
+from rhumbline.cli.output.files import (
     OutputPaths,
     check_replaceable,
     plan_stems,
     prepare_folder,
     unique_stems,
 )
+from rhumbline.cli.output.progress import Overview, ProgressUpdater, is_terminal, show_progress
+from rhumbline.cli.output.results import ResultOutput, Trace, Verbosity, open_trace
 from rhumbline.cli.process import ExitCode, defer_signals, print_note
-from rhumbline.cli.progress import Overview, ProgressUpdater, is_terminal, show_progress
-from rhumbline.cli.result_output import ResultOutput, Trace, Verbosity, open_trace
 from rhumbline.cli.signals import SignalGate
 from rhumbline.cli.solve_request import FileOptions
 from rhumbline.domains import DOMAINS

@@ -9,11 +9,11 @@ from typing import Any
 
 from rhumbline.api import limit_threads
 from rhumbline.decoding import EngineName
-from rhumbline.distributed.backend import Backend, InlineBackend
+from rhumbline.distributed.backends import Backend, InlineBackend
+from rhumbline.distributed.backends.processes import ProcessBackend, plan_workers
+from rhumbline.distributed.backends.ray_cluster import RayBackend, RayResources
 from rhumbline.distributed.chunk_work import ChunkResult, solve_chunk
 from rhumbline.distributed.chunks import Chunk, cut_into_chunks, default_length
-from rhumbline.distributed.processes import ProcessBackend, plan_workers
-from rhumbline.distributed.ray_cluster import RayBackend, RayResources
 from rhumbline.distributed.schedule import solve_chunks
 from rhumbline.errors import InputError, shorten_repr
 from rhumbline.inputs import instances_from, stream_instances

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rhumbline.distributed.backend import Backend, Lost
+from rhumbline.distributed.backends import Backend, Lost
 from rhumbline.distributed.chunk_work import ChunkResult, with_instances
 from rhumbline.distributed.chunks import Chunk
 

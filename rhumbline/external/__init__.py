@@ -5,8 +5,11 @@ from typing import Any
 import numpy as np
 
 
-def integer_distances(instance: Any, largest: int) -> np.ndarray:
-    """Return distances as integers: unchanged if they are, else scaled to at most `largest`."""
+def integer_distances(instance: Any, largest: int = 1_000_000) -> np.ndarray:
+    """Return distances as integers: unchanged if they are, else scaled to at most `largest`.
+
+    LKH multiplies distances by 100 in 32 bits, and aborts the process above a million.
+    """
     distances = instance.distances
     most = distances.max(initial=0.0)
     is_exact = instance.has_integer_costs and most <= largest

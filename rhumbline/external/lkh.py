@@ -44,7 +44,7 @@ def improve(
         return
     with tempfile.TemporaryDirectory() as folder:
         # LKH multiplies distances by 100 and counts in 32 bits; beyond about 1e7 it aborts.
-        distances = integer_distances(instance, 1_000_000)
+        distances = integer_distances(instance)
         np.save(Path(folder, "distance.npy"), distances)
         tours = json.dumps([plan.order for plan in plans])
         Path(folder, "tours.json").write_text(tours)

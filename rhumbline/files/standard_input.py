@@ -14,8 +14,6 @@ from rhumbline.errors import InputError, RhumbError
 from rhumbline.files import DATASET_SUFFIX
 from rhumbline.formats.safe_io import LIMITS, read_stream
 
-WORDS = "standard input"
-
 
 def is_standard_input(path: object) -> bool:
     """Return whether a path stands for standard input."""
@@ -32,7 +30,7 @@ def standard_input_file() -> Generator[Path, None, None]:
         try:
             yield path
         except RhumbError as error:
-            message = str(error).replace(str(path), WORDS)
+            message = str(error).replace(str(path), "standard input")
             raise type(error)(message) from error
 
 
@@ -41,18 +39,20 @@ def read_standard_input() -> bytes:
     try:
         stream = sys.stdin.buffer
     except AttributeError:  # there is no stdin: the caller has closed it
-        raise InputError(f"{WORDS}: is closed, expected an instance") from None
+        raise InputError("standard input: is closed, expected an instance") from None
     try:
         if sys.stdin.isatty():
-            waiting = f"note: reading an instance from {WORDS}; end it with Ctrl-D"
+            waiting = "note: reading an instance from standard input; end it with Ctrl-D"
             print(waiting, file=sys.stderr, flush=True)
             content = b"".join(iter(stream.readline, b""))  # in one piece: Ctrl-D ends it once
         else:
-            content = read_stream(stream, WORDS, LIMITS.max_text_bytes)
+            content = read_stream(stream, "standard input", LIMITS.max_text_bytes)
     except (OSError, ValueError) as error:
-        raise InputError(f"{WORDS}: cannot be read: {error}") from error
+        raise InputError(f"standard input: cannot be read: {error}") from error
     if not content.strip():
-        raise InputError(f"{WORDS}: is empty, expected an instance (it can be read only once)")
+        raise InputError(
+            "standard input: is empty, expected an instance (it can be read only once)"
+        )
     return content
 
 

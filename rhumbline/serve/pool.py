@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rhumbline.distributed.processes import PROCESSES
+from rhumbline.distributed.backends.processes import PROCESSES
 from rhumbline.serve.settings import ServiceSettings
 from rhumbline.serve.worker import STOP, Message, run_worker
 

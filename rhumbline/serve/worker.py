@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from rhumbline.api import prepare
-from rhumbline.distributed.processes import exit_with_parent
+from rhumbline.distributed.backends.processes import exit_with_parent
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import RhumbError
 from rhumbline.pipeline import Listener, load_policy, solve_groups

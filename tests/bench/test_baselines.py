@@ -13,7 +13,6 @@ import pytest
 
 from rhumbline.bench.baselines import (
     BASELINES,
-    MAX_SCALED_DISTANCE,
     Baseline,
     SolverTask,
     jobs_by_start,
@@ -111,17 +110,14 @@ def test_integer_distances_stay_and_others_are_scaled() -> None:
 
     The largest distance becomes a million; whole distances do not change.
     """
-    assert integer_distances(tsp_from_array(LINE), MAX_SCALED_DISTANCE).max() == MAX_SCALED_DISTANCE
+    assert integer_distances(tsp_from_array(LINE)).max() == 1_000_000
     np.testing.assert_array_equal(
-        integer_distances(tsp_from_array(LINE), MAX_SCALED_DISTANCE)[0],
-        np.rint(LINE[:, 0] / 7 * MAX_SCALED_DISTANCE),
+        integer_distances(tsp_from_array(LINE))[0],
+        np.rint(LINE[:, 0] / 7 * 1_000_000),
     )
     whole = TSPInstance("w", "EUC_2D", xy=LINE)
-    np.testing.assert_array_equal(integer_distances(whole, MAX_SCALED_DISTANCE)[0], [0, 1, 3, 7])
-    assert (
-        integer_distances(TSPInstance("w", "EUC_2D", xy=LINE * 1e9), MAX_SCALED_DISTANCE).max()
-        == MAX_SCALED_DISTANCE
-    )
+    np.testing.assert_array_equal(integer_distances(whole)[0], [0, 1, 3, 7])
+    assert integer_distances(TSPInstance("w", "EUC_2D", xy=LINE * 1e9)).max() == 1_000_000
 
 
 class Library(ModuleType):
@@ -146,7 +142,7 @@ def test_lkh_gets_nested_lists_of_whole_numbers(monkeypatch: pytest.MonkeyPatch)
     instance = cities(0, 5)
     assert BASELINES["lkh"].solvers["tsp"](work(instance, runs=3)) == [0, 2, 1, 3, 4]
     assert all(type(x) is int for row in library.given for x in row)
-    np.testing.assert_array_equal(library.given, integer_distances(instance, MAX_SCALED_DISTANCE))
+    np.testing.assert_array_equal(library.given, integer_distances(instance))
 
 
 def test_hgs_does_not_round(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rhumbline import improvers, kernels
-from rhumbline.cli import render
-from rhumbline.cli.output_files import plan_stems
+from rhumbline.cli.output import render
+from rhumbline.cli.output.files import plan_stems
 from rhumbline.files import read
 from rhumbline.formats.tsplib import read_tour
 from rhumbline.problems.tsp import Tour

@@ -15,9 +15,10 @@ import pytest
 
 import rhumbline
 from rhumbline import pipeline
-from rhumbline.cli import progress, solve_run
-from rhumbline.cli.progress import Overview
-from rhumbline.cli.render import format_duration
+from rhumbline.cli import solve_run
+from rhumbline.cli.output import progress
+from rhumbline.cli.output.progress import Overview
+from rhumbline.cli.output.render import format_duration
 from rhumbline.errors import InputError
 from rhumbline.files import read
 from rhumbline.files.discovery import discover_files, skipped_text

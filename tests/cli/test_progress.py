@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from rhumbline.cli import progress
+from rhumbline.cli.output import progress
 from rhumbline.problems.tsp import TSPInstance
 from rhumbline.search.driver import Budget, Progress
 

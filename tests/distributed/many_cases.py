@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rhumbline.distributed.backend import SolveChunk
+from rhumbline.distributed.backends import SolveChunk
 from rhumbline.distributed.chunk_work import ChunkResult, solve_chunk
 from rhumbline.distributed.chunks import Chunk
 from rhumbline.formats.dataset import save_dataset

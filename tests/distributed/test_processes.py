@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from many_cases import POISON, REFUSED, deadly_solver, echo_large, make_cities, quick_request
 
-from rhumbline.distributed import processes
+from rhumbline.distributed.backends import processes
+from rhumbline.distributed.backends.processes import ProcessBackend, WorkerPlan, plan_workers
 from rhumbline.distributed.chunks import Chunk, cut_into_chunks
-from rhumbline.distributed.processes import ProcessBackend, WorkerPlan, plan_workers
 from rhumbline.distributed.run import solve_many
 from rhumbline.distributed.schedule import solve_chunks
 from rhumbline.errors import InputError, MissingExtra, RhumbError
@@ -85,7 +85,7 @@ def test_several_instances_in_one_item_are_refused() -> None:
 def test_workers_share_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """One for each GPU, in turn; without GPUs one for each core, and threads are shared out."""
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(8)))
-    monkeypatch.setattr("rhumbline.distributed.processes.visible_gpus", lambda: ("4", "7"))
+    monkeypatch.setattr("rhumbline.distributed.backends.processes.visible_gpus", lambda: ("4", "7"))
     assert plan_workers(None, "cpu") == WorkerPlan(8, 1)
     assert plan_workers(3, "cpu") == WorkerPlan(3, 2)
     assert plan_workers(2, "cpu", threads=1) == WorkerPlan(2, 1)

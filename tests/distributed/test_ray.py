@@ -9,9 +9,9 @@ import many_cases
 import pytest
 from many_cases import POISON, REFUSED, deadly_solver, make_cities, quick_request
 
-from rhumbline.distributed import ray_cluster
+from rhumbline.distributed.backends import ray_cluster
+from rhumbline.distributed.backends.ray_cluster import RayBackend, RayResources
 from rhumbline.distributed.chunks import cut_into_chunks
-from rhumbline.distributed.ray_cluster import RayBackend, RayResources
 from rhumbline.distributed.run import solve_many
 from rhumbline.distributed.schedule import solve_chunks
 from rhumbline.errors import InputError, MissingExtra

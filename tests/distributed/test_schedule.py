@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rhumbline.distributed.backend import ChunkOutcome, Lost
+from rhumbline.distributed.backends import ChunkOutcome, Lost
 from rhumbline.distributed.chunk_work import ChunkResult
 from rhumbline.distributed.chunks import Chunk
 from rhumbline.distributed.schedule import solve_chunks

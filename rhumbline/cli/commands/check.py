@@ -97,14 +97,14 @@ def check_given_plans(paths: Sequence[Path], limits: Limits, as_json: bool) -> i
 def sort_files(paths: Sequence[Path], stack: ExitStack) -> CheckFiles:
     """Return which files hold instances and which hold plans; folders are searched."""
     from rhumbline.files.discovery import find_instance_files, has_wildcard
-    from rhumbline.files.standard_input import WORDS, is_standard_input, standard_input_file
+    from rhumbline.files.standard_input import is_standard_input, standard_input_file
     from rhumbline.formats.safe_io import read_bytes
 
     files = CheckFiles()
     for path in paths:
         if is_standard_input(path):
             path = stack.enter_context(standard_input_file())
-            files.shown[str(path)] = WORDS
+            files.shown[str(path)] = "standard input"
         if path.is_dir():
             inside = [file for file in sorted(path.iterdir()) if file.is_file()]
             plans = [file for file in inside if holds_plans(file)]
@@ -155,7 +155,7 @@ def holds_instance(file: Path) -> bool:
 
 def check_line(found: "PlanCheck") -> str:
     """Format what is found as a line of text."""
-    from rhumbline.cli.render import SEPARATOR, format_cost, gap_parts
+    from rhumbline.cli.output.render import SEPARATOR, format_cost, gap_parts
 
     instance = found.instance
     parts = [instance.name]

@@ -234,7 +234,7 @@ def measure_and_print(
     """Measure what is missing and print the tables, also after Ctrl-C: then of what is done."""
     from rhumbline.bench.compare import measure_comparison
     from rhumbline.cli.bench_run import ProgressPrinter, print_warning
-    from rhumbline.cli.output_files import prepare_folder
+    from rhumbline.cli.output.files import prepare_folder
 
     out = given.out or default_file(pairs)
     prepare_folder(out.parent)

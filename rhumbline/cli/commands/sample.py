@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhumbline.cli.options import LARGEST_SEED, flag
-from rhumbline.cli.output_files import prepare_folder
+from rhumbline.cli.output.files import prepare_folder
 from rhumbline.cli.process import defer_signals, print_result, run_command
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError, shorten

@@ -16,7 +16,7 @@ from rhumbline.cli.options import (
     Threads,
     flag,
 )
-from rhumbline.cli.output_files import OutputPaths
+from rhumbline.cli.output.files import OutputPaths
 from rhumbline.cli.process import defer_signals, exit_on_error
 from rhumbline.cli.signals import SignalGate
 from rhumbline.domains import COMPILED_SUFFIXES

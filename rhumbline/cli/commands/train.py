@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rhumbline.cli.arguments import SuggestingParser
-from rhumbline.cli.output_files import prepare_folder
+from rhumbline.cli.output.files import prepare_folder
 from rhumbline.cli.process import (
     ExitCode,
     defer_signals,

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rhumbline.cli import render
+from rhumbline.cli.output import render
 from rhumbline.search.solution import Solution
 
 

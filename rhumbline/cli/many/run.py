@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rhumbline.cli import render
 from rhumbline.cli.many.counts import ManyCounts
 from rhumbline.cli.many.instance_stream import InstanceStream
+from rhumbline.cli.output import render
+from rhumbline.cli.output.results import Verbosity
 from rhumbline.cli.process import ExitCode, defer_signals, print_note, print_result
-from rhumbline.cli.result_output import Verbosity
 from rhumbline.cli.solve_request import FileOptions
 from rhumbline.distributed.chunk_work import ChunkResult, HowSolved
 from rhumbline.distributed.continuation import PendingInstance, RemainingChunks

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import rhumbline
-from rhumbline.distributed.backend import ChunkOutcome, Lost, SolveChunk
+from rhumbline.distributed.backends import ChunkOutcome, Lost, SolveChunk
 from rhumbline.distributed.chunk_work import ChunkResult
 from rhumbline.distributed.chunks import Chunk
 from rhumbline.errors import InputError, MissingExtra

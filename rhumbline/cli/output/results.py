@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from rhumbline.cli import render
-from rhumbline.cli.output_files import OutputPaths
+from rhumbline.cli.output import render
+from rhumbline.cli.output.files import OutputPaths
 from rhumbline.cli.process import ExitCode, discard_stdout, print_note, print_result
 from rhumbline.errors import Infeasible, InputError, OutputFailed, RhumbError
 from rhumbline.files import write_plan

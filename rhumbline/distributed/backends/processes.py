@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from typing import Any
 
-from rhumbline.distributed.backend import ChunkOutcome, Lost, SolveChunk, describe_error
+from rhumbline.distributed.backends import ChunkOutcome, Lost, SolveChunk, describe_error
 from rhumbline.distributed.chunk_work import ChunkResult
 from rhumbline.distributed.chunks import Chunk
 from rhumbline.errors import RhumbError

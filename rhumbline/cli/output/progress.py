@@ -15,14 +15,14 @@ from rich.progress import Progress as Bar
 from rich.progress import Task as BarTask
 from rich.text import Text
 
-from rhumbline.cli.process import print_note
-from rhumbline.cli.render import (
+from rhumbline.cli.output.render import (
     SEPARATOR,
     format_cost,
     format_cost_change,
     format_count,
     format_duration,
 )
+from rhumbline.cli.process import print_note
 from rhumbline.search.driver import Budget, Progress
 
 SECONDS_BETWEEN_LINES = 10.0
