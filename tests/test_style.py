@@ -5,6 +5,8 @@ Host code is all of the package but `kernels/`, where Triton and numba set the s
 
 import ast
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -166,6 +168,19 @@ TEXTS = [
     if path.suffix in (".py", ".md", ".toml") and "_build" not in path.parts
 ]
 TEXTS += [ROOT / "README.md", ROOT / "pyproject.toml"]
+
+
+def test_names_are_defined() -> None:
+    """A misspelt name fails only when its line runs.
+
+    The checkers cannot look for it everywhere, because the shapes of jaxtyping are undefined names
+    of one or two letters, too.
+    """
+    ruff = Path(sys.executable).with_name("ruff")
+    command = [ruff, "check", "--select", "F821", "--output-format", "concise", ROOT]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "F821" in done.stdout, done.stderr  # those shapes
+    assert not re.findall(r".*Undefined name `\w{3,}`", done.stdout)
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=name_of)

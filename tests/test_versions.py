@@ -43,4 +43,4 @@ def test_the_extra_takes_this_version_of_the_research_weights() -> None:
 def test_the_page_on_installation_names_the_wheel() -> None:
     """The file that its command installs is the one that is built today."""
     text = (ROOT / "docs" / "start" / "install.md").read_text(encoding="utf-8")
-    assert f"dist/rhumbline-{rhumbline.__version__}-py3-none-any.whl" in text
+    assert f"rhumbline-{rhumbline.__version__}-py3-none-any.whl" in text

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,11 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 def find_rules(problem: str) -> Any:
     """Return the rules of a problem, in either tree."""
-    try:
-        from rhumbline.domains import find_policy_family
-    except ImportError:
-        from rhumbline.problems import PROBLEMS
+    problems = import_module("rhumbline.problems")
+    if hasattr(problems, "PROBLEMS"):  # the tree before the redesign
+        return problems.PROBLEMS[problem]
+    from rhumbline.domains import find_policy_family
 
-        return PROBLEMS[problem]
     return find_policy_family(problem)[1].rules
 
 

@@ -79,9 +79,13 @@ def name_from(facts: Mapping[str, Any], default: str) -> str:
 
 def check_name_length(name: str, where: str) -> None:
     """Refuse a name that is too long for messages and names of files."""
-    if len(name) > LIMITS.max_name_characters:
-        found = f"'name' has {len(name):,} characters"
-        raise InputError(f"{where}: {found}, expected at most {LIMITS.max_name_characters}")
+    most = LIMITS.max_name_characters
+    length = len(name)
+    if length <= most:
+        return
+    found = f"'name' has {length:,} characters"
+    expected = f"expected at most {most}"
+    raise InputError(f"{where}: {found}, {expected}")
 
 
 def best_known_from(facts: Mapping[str, Any], name: str) -> float | None:

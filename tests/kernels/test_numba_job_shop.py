@@ -12,7 +12,14 @@ import torch
 from asking import ask
 
 from rhumbline import checkpoint
-from rhumbline.decoding import Prefixes, choose_engine, complete, log_prob, rollout
+from rhumbline.decoding import (
+    CompletionRequest,
+    Prefixes,
+    choose_engine,
+    complete,
+    log_prob,
+    rollout,
+)
 from rhumbline.decoding.engines import why_not_fused
 from rhumbline.errors import MissingExtra
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
@@ -152,8 +159,7 @@ def test_completions(policy: JSSPPolicy, temperature: float) -> None:
     given[..., 0] = 0
     lengths = torch.arange(1, horizon + 1).repeat(2, 3)
     memory = policy.encode(batch)
-    run = partial(
-        complete,
+    request = CompletionRequest(
         problem,
         policy,
         batch,
@@ -164,8 +170,8 @@ def test_completions(policy: JSSPPolicy, temperature: float) -> None:
         temperature=temperature,
         samples=3 if temperature else 0,
     )
-    fused = run(engine="fused")
-    plain = run(engine="torch")
+    fused = complete(request, "fused")
+    plain = complete(request, "torch")
     assert torch.equal(fused.actions, plain.actions)
     assert torch.equal(fused.cost, plain.cost)
 

@@ -141,9 +141,9 @@ def assert_completed_as_torch(
         torch.where(torch.arange(plans.shape[2]) < length[..., None], plans, 7).long(), length
     )
     options = {"seed": 9, "attempt": 2, "temperature": temperature, "samples": samples}
-    plain = complete(
-        problem, policy, batch, one, given, policy.encode(batch), engine="torch", **options
-    )
+    memory = policy.encode(batch)
+    request = CompletionRequest(problem, policy, batch, one, given, memory, **options)
+    plain = complete(request, "torch")
     cost, actions = by_triton(
         problem, policy, batch, one.expand(-1, starts // samples, -1), given, temperature
     )

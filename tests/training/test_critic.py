@@ -22,7 +22,7 @@ from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validat
 from rhumbline.training.critic import actor_critic_losses
 from rhumbline.training.data.random import RandomInstances
 from rhumbline.training.loop import train
-from rhumbline.training.resume import CRITIC
+from rhumbline.training.run_folder import RUN_FILES
 from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -196,7 +196,7 @@ def test_stopped_and_resumed_is_uninterrupted(tmp_path: Path, problem: str, late
     for file in files:
         other = read_tensor_file(halves / file.name)[0]
         tensors = read_tensor_file(file)[0]
-        assert any(name.startswith(CRITIC) for name in tensors)
+        assert any(name.startswith(RUN_FILES.critic_prefix) for name in tensors)
         assert tensors.keys() == other.keys()
         for name, x in tensors.items():
             assert torch.equal(x, other[name]), name

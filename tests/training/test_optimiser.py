@@ -1,5 +1,6 @@
 """Muon: its updates, the weights that it moves, resuming, recording and learning."""
 
+import dataclasses
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -158,7 +159,8 @@ FAMILIES = {name: f for domain in DOMAINS.values() for name, f in domain.policie
 def test_every_weight_has_one_optimiser(problem: str) -> None:
     """In all problems each weight is in one group, and Muon has all matrices of the layers."""
     family = FAMILIES[problem]
-    settings = {"width": 16, "heads": 2}
+    fields = {field.name for field in dataclasses.fields(family.architecture)}
+    settings = {"width": 16} | ({"heads": 2} if "heads" in fields else {})
     policy = family.network(build_dataclass(family.architecture, settings, "policy"))
     muon = make_optimiser(policy, TrainConfig(optimiser=MUON), CPU, is_recorded=False)
     assert isinstance(muon, Muon)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from small import POLICY
 
-from rhumbline.decoding import Rollouts, log_prob, unmark_actions
+from rhumbline.decoding import CompletionRequest, Rollouts, log_prob, unmark_actions
 from rhumbline.domains import find_policy_family
 from rhumbline.errors import InputError
 from rhumbline.training import trainer as training
@@ -154,12 +154,12 @@ def test_neighbourhoods_have_their_latent_and_random_numbers(monkeypatch) -> Non
 
     Each mini-step has another seed.
     """
-    seen: list[tuple[torch.Tensor, dict[str, object]]] = []
+    seen: list[CompletionRequest] = []
     real = training.complete
 
-    def spy(problem, policy, batch, latents, given, memory, **options):
-        seen.append((latents, options))
-        return real(problem, policy, batch, latents, given, memory, **options)
+    def spy(request: CompletionRequest, engine: str) -> Rollouts:
+        seen.append(request)
+        return real(request, engine)
 
     monkeypatch.setattr(training, "complete", spy)
     trainer = Trainer(
@@ -169,11 +169,12 @@ def test_neighbourhoods_have_their_latent_and_random_numbers(monkeypatch) -> Non
         CPU,
     )
     found = [trainer.gradient(mini)[1] for mini in (0, 1)]
-    for (latents, options), targets in zip(seen, found, strict=True):
-        assert torch.equal(latents.expand(-1, 2, -1), targets.latents[:, -2:])
-        assert (options["samples"], options["temperature"]) == (3, 1.0)
-        assert options["attempt"] >= 100
-    assert seen[0][1]["seed"] != seen[1][1]["seed"]
+    for request, targets in zip(seen, found, strict=True):
+        assert torch.equal(request.latents.expand(-1, 2, -1), targets.latents[:, -2:])
+        assert (request.samples, request.temperature) == (3, 1.0)
+        assert request.attempt >= 100
+    first, second = seen
+    assert first.seed != second.seed
 
 
 def test_too_long_sequences_have_no_weight() -> None:

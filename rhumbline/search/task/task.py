@@ -14,6 +14,7 @@ from torch import Tensor
 from rhumbline import noise
 from rhumbline.decoding import (
     Ask,
+    CompletionRequest,
     Engine,
     EngineName,
     Prefixes,
