@@ -33,6 +33,8 @@ class MuonTuning:
         "value",
         "output",
     )
+    # A weight with fewer columns embeds features of an instance, which is left to AdamW.
+    min_inputs: int = 8
     stacked_matrices: Mapping[str, int] = field(default_factory=lambda: {"qkv": 3})  # ... or more
     newton_schulz_rounds: int = 5
     # Coefficients of x, x^3 and x^5, as published by Jordan et al. 2024. The polynomial is steep at
@@ -89,7 +91,8 @@ def matrix_groups(part: nn.Module, decay: float) -> list[dict[str, Any]]:
     for name, weight in part.named_parameters():
         layer = name.removesuffix(".weight").rpartition(".")[2]
         pieces = count_matrices(layer)
-        if pieces:
+        has_inputs = weight.ndim == 2 and weight.shape[1] >= TUNING.min_inputs
+        if pieces and has_inputs:
             by_pieces.setdefault(pieces, []).append(weight)
     groups: list[dict[str, Any]] = []
     for pieces, weights in by_pieces.items():

@@ -5,7 +5,15 @@ from itertools import permutations
 import pytest
 import torch
 
-from rhumbline.decoding import Prefixes, complete, next_logits, rollout
+from rhumbline.decoding import (
+    CompletionRequest,
+    Engine,
+    Prefixes,
+    Rollouts,
+    complete,
+    next_logits,
+    rollout,
+)
 from rhumbline.errors import InputError, MissingExtra
 from rhumbline.problems.tsp import TSP, Tour
 from rhumbline.search.driver import Budget, search
@@ -21,11 +29,12 @@ def test_a_greedy_tour_goes_on_as_it_was(policy, make_batch) -> None:
     batch, latents = make_batch(2, 8), torch.zeros(2, 1, 4)
     memory, starts = policy.encode(batch), TSP().starts(batch)
     whole = rollout(TSP(), policy, batch, latents, starts, seed=0, temperature=0.0, engine="torch")
-    for given in (1, 3, 7, 8):
-        prefix = torch.where(torch.arange(8) < given, whole.actions[:, 0].long(), -1)
-        length = torch.full_like(prefix[..., 0], given)
-        carried = complete(TSP(), policy, batch, latents, Prefixes(prefix, length), memory)
-        assert torch.equal(carried.actions, whole.actions), given
+    for imposed in (1, 3, 7, 8):
+        prefix = torch.where(torch.arange(8) < imposed, whole.actions[:, 0].long(), -1)
+        length = torch.full_like(prefix[..., 0], imposed)
+        given = Prefixes(prefix, length)
+        carried = complete(CompletionRequest(TSP(), policy, batch, latents, given, memory))
+        assert torch.equal(carried.actions, whole.actions), imposed
         assert torch.allclose(carried.cost, whole.cost)
 
 
@@ -39,7 +48,7 @@ def test_next_scores_forbid_what_was_visited(policy, make_batch) -> None:
     scores = next_logits(TSP(), policy, latents, state, memory)[0, 0]
     assert scores.isfinite().tolist() == [False, True, False, True, True, False]
     given = Prefixes(torch.tensor([[[2, 5, 0, 0, 0, 0]]]), torch.tensor([[3]]))
-    carried = complete(TSP(), policy, batch, latents, given, memory)
+    carried = complete(CompletionRequest(TSP(), policy, batch, latents, given, memory))
     assert carried.actions[0, 0, 0, 3] == scores.argmax()
 
 
@@ -60,9 +69,9 @@ def test_completions_are_counted_one_by_one(policy, make_instances, monkeypatch)
     """
     made, real = [], tasks.complete
 
-    def counting(problem, policy, batch, latents, given, memory, **more):
-        made.append(given.length.shape[1])
-        return real(problem, policy, batch, latents, given, memory, **more)
+    def counting(request: CompletionRequest, engine: Engine) -> Rollouts:
+        made.append(request.prefixes.length.shape[1])
+        return real(request, engine)
 
     monkeypatch.setattr(tasks, "complete", counting)
     task, strategy = make_task(TSP(), policy, make_instances(1, 6)), SGBS(width=2, branch=3)

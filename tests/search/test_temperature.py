@@ -30,7 +30,7 @@ def test_a_given_temperature_wins(policy, monkeypatch, given: float | None, used
     seen: list[float] = []
     task, plain = task_of(policy, 120), Task.rollout
 
-    def spy(self: Task, latents, temperature: float, memory: None) -> Rollouts:
+    def spy(self: Task, latents, temperature: float, *others: None) -> Rollouts:
         seen.append(temperature)
         return plain(self, latents, temperature)
 
