@@ -1,7 +1,7 @@
 """The table of 29 tasks at the top of docs/results/index.md: the paper's COMPASS and our searches.
 
 Its numbers come from benchmarks/published, from the ledger of gaps, and from the result lines in
-research/lines. `python -m tools.tables` writes it. What has not been measured says so.
+research/lines. `python -m tools.tables` writes it. Cells without a measurement say so.
 """
 
 import re
@@ -45,7 +45,7 @@ SEARCH = re.compile(
 
 @dataclass(frozen=True)
 class Task:
-    """A set of the paper, what its COMPASS costs there, and its gap in % to a solver."""
+    """A set of the paper, with the cost of its COMPASS and its gap in % to a solver."""
 
     set: str
     problem: str
@@ -56,13 +56,13 @@ class Task:
 
     @property
     def power(self) -> str:
-        """The power of the mutation as a digit, or nothing for a standard set."""
+        """Return the power of the mutation as a digit; "" for a standard set."""
         match = re.search(r"-power(\d)$", self.set)
         return match[1] if match else ""
 
     @property
     def title(self) -> str:
-        """The set as readers know it."""
+        """Return the name of the set in the tables."""
         if self.power:
             return f"{self.problem.upper()}100, mutated 0.{self.power}"
         return set_title(self.set)
@@ -76,14 +76,14 @@ class Measured:
     is_old: bool
 
     def verdict(self, paper: float) -> str:
-        """Whether our gap is significantly below the paper's, which has no interval."""
+        """Return how our gap compares with the paper's, which has no interval."""
         difference = self.row.gap - paper
         if abs(difference) <= self.row.error:
             return "not significant"
         return "better" if difference < 0 else "worse"
 
     def text(self, paper: float) -> str:
-        """The gap with its interval, the number of instances, and the verdict."""
+        """Return the gap with its interval, the number of instances, and the verdict."""
         gap = interval_text(self.row)
         verdict = self.verdict(paper)
         if self.is_old:
@@ -93,7 +93,7 @@ class Measured:
 
 
 def interval_text(row: GapRow) -> str:
-    """Return a gap with its interval; both have the decimals of the larger one that says less."""
+    """Return a gap with its interval, both with the same number of decimals."""
     digits = significant_digits(max(abs(row.gap), row.error / 10))
     return f"{row.gap:.{digits}f} ± {row.error:.{digits}f}"
 
@@ -200,7 +200,7 @@ def merge_rows(*sources: Mapping[str, list[GapRow]]) -> dict[str, list[GapRow]]:
 
 
 @cache
-def todays_weights(policy: str, problem: str) -> str:
+def shipped_weights(policy: str, problem: str) -> str:
     """Return the digest of the weights that are shipped today."""
     return weights_digest(policy, problem)
 
@@ -208,8 +208,8 @@ def todays_weights(policy: str, problem: str) -> str:
 def find_measured(
     rows: Mapping[str, list[GapRow]], task: Task, strategy: str, policy: str
 ) -> Measured | None:
-    """Return the row that counts: of today's weights if there is one, of most instances, newest."""
-    today = todays_weights(policy, task.problem)
+    """Return the row to report: one of the shipped weights if possible (see `sort_key`)."""
+    today = shipped_weights(policy, task.problem)
     found: list[Measured] = []
     for row in rows.get(f"{policy} {task.set} {strategy}", []):
         is_old = ROUNDED.get(row.weights, row.weights) != today
@@ -217,14 +217,14 @@ def find_measured(
     if not found:
         return None
     places = range(len(found))  # later rows of one day are newer
-    best = max(places, key=lambda place: rank_of(found[place], place))
+    best = max(places, key=lambda place: sort_key(found[place], place))
     return found[best]
 
 
-def rank_of(measured: Measured, place: int) -> tuple[bool, int, str, int]:
-    """Return what decides between two rows of one search on one set."""
+def sort_key(measured: Measured, place: int) -> tuple[bool, int, str, int]:
+    """Return the sort key of a row: shipped weights, then instances, then date."""
     row = measured.row
-    if measured.is_old:  # of weights that are gone, the newest say most
+    if measured.is_old:  # among rows of older weights, the newest counts
         return False, 0, row.date, place
     return True, row.first, row.date, place
 
@@ -253,7 +253,7 @@ def table_of_29(rows: Mapping[str, list[GapRow]]) -> str:
 
 
 def verdict_of(measured: Measured | None, paper: float) -> str:
-    """Return what a task counts as for a search."""
+    """Return the verdict under which a task is counted for a search."""
     if measured is None:
         return NOT_MEASURED
     if measured.is_old:

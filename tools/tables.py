@@ -1,17 +1,18 @@
 """Measure every table of the reproduction and write it into the docs: `make tables SECONDS=540`.
 
-    python -m tools.tables --check                      # what is stale or missing, and seconds
-    python -m tools.tables --seconds 540 --out FOLDER   # on a machine with a GPU, again and again
-    python -m tools.tables --collect FOLDER/*.jsonl     # where the lines are committed
+    python -m tools.tables --check                      # what is left, and how long it takes
+    python -m tools.tables --seconds 540 --out FOLDER   # with a GPU; repeat until nothing is left
+    python -m tools.tables --collect FOLDER/*.jsonl     # in the clone that commits the lines
 
-A row is a method on a set. It is measured again if the lines in research/lines are of other
-weights, settings, instances or references than those of today. Rows of the table of 29 come first.
-A call measures what fits into its seconds; results are on the disk at once, and the next call goes
-on from there. At its end, the lines go to research/lines and the tables to docs/results.
+A row is a method on a set. It is measured again if its weights, settings, instances or references
+have changed since its lines in research/lines. Rows of the table of 29 come first.
 
-What new lines replace goes to research/lines/older. On a machine that starts bare, `--kernels FILE`
-unpacks the kernels that an earlier call compiled, and packs those of this call into
-FOLDER/kernels.tgz.
+A call measures what fits into its seconds. It writes each result at once, and the next call
+continues from there. At its end, lines go to research/lines and tables to docs/results. Replaced
+lines go to research/lines/older.
+
+`--kernels FILE` is for machines that start without compiled kernels. It unpacks those of an earlier
+call, and packs those of this call into FOLDER/kernels.tgz.
 """
 
 import argparse
@@ -58,7 +59,7 @@ from tools.gap_tables import ROOT, read_ledger, update_page
 from tools.run_plan import pack, unpack
 from tools.table29 import merge_rows, rows_of_ledger, rows_of_lines, table_of_29
 
-# Suites and methods in order of value; each row belongs to the first pattern that it fits.
+# Suites and methods in order of value; the first pattern that matches a row is its place.
 PLAN = (
     ("standard", "COMPASS"),
     ("standard", "default search*"),
@@ -92,15 +93,15 @@ PAGE = ROOT / "docs" / "results" / "tables.md"
 
 @dataclass(frozen=True)
 class Pace:
-    """What is known about times on an H200, in seconds."""
+    """Times on an H200 in seconds, to estimate which rows fit into a call."""
 
-    # Per call: kernels are compiled side by side (eight commands took 105 s), imports, first steps
+    # Per call: imports, first steps, and kernels (eight commands at once compiled them in 105 s)
     call: float = 120.0
-    # Per row: instances are drawn, weights loaded, and attempts made that do not count
+    # Per row: instances are drawn, weights are loaded, and a warm-up run is made
     row: float = 3.0
-    # A job should not be longer, because an interrupted job is lost
+    # Longest job, because an interrupted job is lost
     job: float = 90.0
-    # Of an attempt on an instance of 100 nodes, where nothing like it was measured
+    # Per attempt on an instance of 100 nodes, if no similar row was measured
     attempt: float = 30e-6
     # Times grow with this power of the number of nodes or operations
     growth: float = 2.0
@@ -115,7 +116,7 @@ PACE = Pace()
 
 @dataclass(frozen=True)
 class Row:
-    """A method on a set of a suite, with the digests that a result line of today has."""
+    """A method on a set of a suite, with the digests that its current result lines have."""
 
     suite: Suite
     spec: SetSpec
@@ -125,24 +126,24 @@ class Row:
 
     @property
     def name(self) -> tuple[str, str, str]:
-        """The suite, the set and the method."""
+        """Return the names of the suite, the set and the method."""
         return self.suite.name, self.spec.name, self.method.name
 
     @property
     def wanted(self) -> int:
-        """The number of results."""
+        """Return the number of results of a complete row."""
         return (self.spec.first or 0) * len(self.suite.seeds)
 
     @property
     def rank(self) -> int:
-        """The place in the plan."""
+        """Return the place in the plan."""
         for place, (suite, method) in enumerate(PLAN):
             if fnmatch(self.suite.name, suite) and fnmatch(self.method.name, method):
                 return place
         return len(PLAN)
 
-    def is_of_today(self, result: Result) -> bool:
-        """Whether a result was measured with today's weights, settings and instances."""
+    def is_current(self, result: Result) -> bool:
+        """Return whether a result has the current weights, settings, instances and references."""
         facts = (result.suite, result.set, result.method)
         if facts != self.name or result.budget != self.method.budget_text:
             return False
@@ -151,7 +152,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Status:
-    """What there is of a row: complete results of today, some of them, older ones, or none."""
+    """How many current results a row has, and why it is not complete."""
 
     row: Row
     done: int
@@ -159,12 +160,12 @@ class Status:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to measure."""
+        """Return whether nothing is left to measure."""
         return not self.reason
 
     @property
     def left(self) -> int:
-        """The number of results to measure."""
+        """Return the number of results to measure."""
         return self.row.wanted - self.done
 
 
@@ -199,14 +200,14 @@ class Store:
 
 
 def suite_of(path: Path, names: Sequence[str]) -> str:
-    """Return the suite that a file of lines is of, by its name; nothing if it is of another."""
+    """Return the suite that a file of lines belongs to, by its name; "" if it is not in `names`."""
     fitting = [name for name in names if path.name.split(".")[0] == name]
     fitting += [name for name in names if path.name.startswith(f"{name}-")]
     return max(fitting, key=len, default="")
 
 
 def rows_of_suite(suite: Suite) -> list[Row]:
-    """Return the rows of a suite that a policy solves. Nothing is loaded but weights."""
+    """Return the rows of a suite that a policy solves. Only weights are loaded."""
     rows: list[Row] = []
     for spec in suite.sets:
         digest = expected_digest(spec, suite.folder)
@@ -221,7 +222,7 @@ DESCRIPTIONS: dict[str, str] = {}
 
 
 def describe_cached(method: Method, problem: str) -> str:
-    """Return what lines say about a search. Weights are read once for each method and problem."""
+    """Return how result lines describe a search. Weights are read once per method and problem."""
     key = repr((method, problem))
     if key not in DESCRIPTIONS:
         DESCRIPTIONS[key] = describe_search(method, problem)
@@ -240,9 +241,9 @@ def lines_by_name(results: Sequence[Result]) -> Lines:
 
 
 def status_of(row: Row, lines: Lines) -> Status:
-    """Return what there is of a row. Results count together if they have one origin."""
+    """Return how many current results a row has. Only results of one origin count together."""
     mine = lines.get(row.name, ())
-    current = [one for one in mine if row.is_of_today(one)]
+    current = [one for one in mine if row.is_current(one)]
     groups = group_results(current, origin_of_result)
     done = max((len(group) for group in groups.values()), default=0)
     if done >= row.wanted:
@@ -271,7 +272,7 @@ def origin_of_result(result: Result) -> Origin:
 
 
 @dataclass(frozen=True)
-class Record:
+class MeasuredTime:
     """A measured time: seconds per instance of a strategy with a number of attempts."""
 
     set: str
@@ -282,15 +283,15 @@ class Record:
     date: str
 
 
-def time_records(results: Sequence[Result]) -> list[Record]:
+def measured_times(results: Sequence[Result]) -> list[MeasuredTime]:
     """Return the times of result lines and of the ledger, the newest last."""
-    records: list[Record] = []
+    times: list[MeasuredTime] = []
     for row in read_ledger(ROOT / "research" / "notebooks" / "gaps.jsonl"):
         if row.seconds and row.budget.isdigit() and row.where != "CPU":
             size = size_of_set(row.set)
             pace = row.seconds / row.first
             attempts = int(row.budget)
-            records.append(Record(row.set, size, row.strategy, attempts, pace, row.date))
+            times.append(MeasuredTime(row.set, size, row.strategy, attempts, pace, row.date))
     groups = group_results(results, lambda one: (one.suite, one.set, one.method, one.when[:10]))
     for some in groups.values():
         first = some[0]
@@ -299,8 +300,8 @@ def time_records(results: Sequence[Result]) -> list[Record]:
         attempts = first.attempts or 1
         pace = total / len(some)
         size = size_of_set(first.set)
-        records.append(Record(first.set, size, strategy, attempts, pace, first.when[:10]))
-    return sorted(records, key=lambda record: record.date)
+        times.append(MeasuredTime(first.set, size, strategy, attempts, pace, first.when[:10]))
+    return sorted(times, key=lambda measured: measured.date)
 
 
 def size_of_set(name: str) -> int:
@@ -313,7 +314,7 @@ def size_of_set(name: str) -> int:
     return int(number) if number else 100
 
 
-def seconds_per_instance(row: Row, records: Sequence[Record]) -> float:
+def seconds_per_instance(row: Row, times: Sequence[MeasuredTime]) -> float:
     """Estimate the seconds of an instance, by the most similar row that was measured."""
     if row.method.seconds is not None:
         return row.method.seconds
@@ -323,16 +324,16 @@ def seconds_per_instance(row: Row, records: Sequence[Record]) -> float:
     guess = PACE.attempt * attempts * scale
     kind = row.spec.name[:3]
     similar = [
-        record
-        for record in records
-        if record.strategy == row.method.strategy and record.set[:3] == kind
+        measured
+        for measured in times
+        if measured.strategy == row.method.strategy and measured.set[:3] == kind
     ]
     if not similar:
         return guess
 
-    def distance(record: Record) -> tuple[bool, int, float]:
-        other = max(record.attempts / attempts, attempts / record.attempts)
-        return record.set != row.spec.name, abs(record.size - size), other
+    def distance(measured: MeasuredTime) -> tuple[bool, int, float]:
+        other = max(measured.attempts / attempts, attempts / measured.attempts)
+        return measured.set != row.spec.name, abs(measured.size - size), other
 
     best = min(reversed(similar), key=distance)
     return best.seconds * (size / best.size) ** PACE.growth * attempts / best.attempts
@@ -348,13 +349,13 @@ class Forecast:
 
 def forecasts(store: Store) -> list[Forecast]:
     """Return the rows that are left, in order of value, with their times."""
-    records = time_records([*store.older, *store.results])
+    times = measured_times([*store.older, *store.results])
     lines = lines_by_name(store.results)
     found: list[Forecast] = []
     for row in store.rows():
         status = status_of(row, lines)
         if not status.is_complete:
-            seconds = PACE.row + status.left * seconds_per_instance(row, records)
+            seconds = PACE.row + status.left * seconds_per_instance(row, times)
             found.append(Forecast(status, seconds))
     return found
 
@@ -382,7 +383,7 @@ def describe_left(left: Sequence[Forecast], seconds: float) -> str:
 
 
 def fill_call(left: Sequence[Forecast], seconds: float) -> list[Forecast]:
-    """Return the rows for a call, in order of value: those that fit, or a part of the first."""
+    """Return the rows that fit into a call, in order of value; if none fits, the first row."""
     chosen: list[Forecast] = []
     room = seconds
     for each in left:
@@ -392,7 +393,7 @@ def fill_call(left: Sequence[Forecast], seconds: float) -> list[Forecast]:
     return chosen or list(left[:1])
 
 
-def compile_side_by_side(chosen: Sequence[Forecast], until: float) -> None:
+def compile_in_parallel(chosen: Sequence[Forecast], until: float) -> None:
     """Compile the kernels of rows on all cores, because one after another takes minutes."""
     commands: list[list[str]] = []
     for row in rows_with_kernels([each.status.row for each in chosen]):
@@ -409,14 +410,14 @@ def compile_side_by_side(chosen: Sequence[Forecast], until: float) -> None:
                 words = commands.pop(0)
                 running.append(subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL))
             time.sleep(0.2)
-    finally:  # none of them may use the GPU while rows are measured
+    finally:  # no compilation may use the GPU while rows are measured
         for one in running:
             one.kill()
             one.wait()
 
 
 def rows_with_kernels(rows: Sequence[Row]) -> list[Row]:
-    """Return one of the rows that have the same kernels: a search, a size, and a number."""
+    """Return one row for each group with equal kernels: same search, size and instance count."""
     found: dict[tuple[str, int, int | None], Row] = {}
     for row in rows:
         key = (row.solver, size_of_set(row.spec.name), row.spec.first)
@@ -434,9 +435,9 @@ class Call:
     device: str = "auto"
 
     def run(self, chosen: Sequence[Forecast]) -> None:
-        """Measure rows, those of one set of one suite together, until the time is over.
+        """Measure rows until the time is over. Rows on one set of a suite are measured together.
 
-        A row that fails, for example for want of memory, does not stop the others.
+        If rows fail, for example by lack of memory, the next set follows.
         """
         groups = group_results(
             chosen, lambda each: (each.status.row.suite.name, each.status.row.spec.name)
@@ -476,7 +477,7 @@ class Call:
                     print(f"  {progress.done:,} of {progress.total:,}", flush=True)
 
     def restore(self, out: Path) -> None:
-        """Bring back the lines of an earlier call with the same origin, to go on from there."""
+        """Unpack the lines of an earlier call with the same origin, to continue from them."""
         packed = self.store.lines / f"{out.name}.gz"
         if packed.exists() and not out.exists():
             out.write_bytes(gzip.decompress(packed.read_bytes()))
@@ -484,12 +485,12 @@ class Call:
 
 @cache
 def digest_of(origin: Origin) -> str:
-    """Return what distinguishes files of one suite."""
+    """Return a digest of an origin, which distinguishes the files of one suite."""
     text = json.dumps(asdict(origin))
     return sha256(text.encode()).hexdigest()[:8]
 
 
-def stop_in(seconds: float) -> None:
+def interrupt_after(seconds: float) -> None:
     """Interrupt this process after some seconds, as Ctrl-C does."""
 
     def interrupt(number: int, frame: object) -> None:
@@ -504,7 +505,7 @@ def stop_in(seconds: float) -> None:
 
 
 def collect(store: Store, files: Iterable[Path]) -> None:
-    """Add new lines to the committed ones. What they replace goes to the folder `older`."""
+    """Add new lines to the committed ones. Lines that they replace go to the folder `older`."""
     fresh = [path for path in files if path.exists() and path.stat().st_size]
     for path in fresh:
         target = store.lines / f"{path.name.removesuffix('.gz')}.gz"
@@ -534,10 +535,10 @@ def is_replaced(
     best: Mapping[tuple[str, str, str], Origin],
     hashes: Mapping[tuple[str, str], str],
 ) -> bool:
-    """Whether a complete row of today makes a line obsolete.
+    """Return whether a complete row of current results makes a line obsolete.
 
-    That is one of the same method with the `best` origin, or one of the same set with other
-    instances or references: lines of both could not be reported together.
+    Either that row has the same method and the `best` origin, or it has the same set with other
+    instances or references. Lines of different instances cannot be reported together.
     """
     if result.set_hash != hashes.get(result.set_key, result.set_hash):
         return True
@@ -547,14 +548,14 @@ def is_replaced(
 
 def best_origin(row: Row, lines: Lines) -> Origin:
     """Return the origin of the newest complete results of a row."""
-    current = [one for one in lines[row.name] if row.is_of_today(one)]
+    current = [one for one in lines[row.name] if row.is_current(one)]
     groups = group_results(current, origin_of_result)
     whole = {origin: some for origin, some in groups.items() if len(some) >= row.wanted}
     return max(whole, key=lambda origin: whole[origin][0].when)
 
 
 def write_lines(path: Path, results: Sequence[Result]) -> None:
-    """Write packed lines; the same lines always make the same bytes. No lines make no file."""
+    """Write compressed lines, equal bytes for equal lines. Without lines, remove the file."""
     if not results:
         path.unlink(missing_ok=True)
         return
@@ -587,16 +588,16 @@ def page_tables(store: Store) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def describe_statuses(statuses: Sequence[Status]) -> str:
-    """Return a list of the rows that are not of today's weights, settings and instances."""
+    """Return a list of the rows that are stale or not measured, with reasons."""
     left = [status for status in statuses if not status.is_complete]
     if not left:
-        return "All rows are of the shipped weights."
+        return "All rows use the shipped weights."
     lines: list[str] = []
     for reason, some in group_results(left, lambda status: status.reason).items():
         methods = group_results(some, lambda status: status.row.method.name)
         texts = [f"{name} ({sets_text(rows, statuses)})" for name, rows in methods.items()]
         lines.append(f"- {reason}: {'; '.join(texts)}")
-    return "\n".join(["To be measured again, or for the first time:", "", *lines])
+    return "\n".join(["Rows to measure:", "", *lines])
 
 
 def sets_text(rows: Sequence[Status], statuses: Sequence[Status]) -> str:
@@ -649,12 +650,12 @@ def measure_call(
     until = began + given.seconds - PACE.end
     compiling = PACE.call if device.type == "cuda" else 0.0
     chosen = fill_call(left, until - time.monotonic() - compiling)
-    stop_in(until - time.monotonic())
+    interrupt_after(until - time.monotonic())
     if given.kernels and given.kernels.exists():
         unpack(given.kernels)
     with suppress(KeyboardInterrupt):
         if device.type == "cuda":
-            compile_side_by_side(chosen, time.monotonic() + 1.5 * compiling)
+            compile_in_parallel(chosen, time.monotonic() + 1.5 * compiling)
         Call(store, given.out, until, given.device).run(chosen)
     signal.setitimer(signal.ITIMER_REAL, 0.0)
     if given.kernels:

@@ -1,11 +1,11 @@
 """L2D (Zhang et al. 2020): a graph network that chooses the next operation to dispatch.
 
-The graph of a state has an arc to each operation from the one before it in its job, and from the
-one before it on its machine once both are dispatched. It changes at each decision, so the network
-runs at each decision. Nothing of it can be computed once per instance.
+An operation has an arc from its predecessor in the job. Once both are dispatched, it also has one
+from its predecessor on the machine. The graph changes at each decision, so the network runs at each
+decision, and nothing can be computed once per instance.
 
-As in the published code at test time, features are normalised over the operations of a single
-graph, in training too. A decision then depends on no other instance and on no running mean.
+Features are normalised over the operations of a single graph. The published code does so at test
+time; this one does so in training too. A decision depends on no other instance and no running mean.
 """
 
 from dataclasses import dataclass, replace
@@ -72,12 +72,12 @@ class Graphs(NamedTuple):
     """The graphs of X states, with N = J * O operations each."""
 
     jobs: int
-    before: Int[Tensor, "XN"]  # the operation before each one on its machine, in all graphs
+    before: Int[Tensor, "XN"]  # rows of predecessors on machines, in all graphs
     has_before: Float[Tensor, "X N 1"]  # 1, or 0 where there is none
     share: Float[Tensor, "X 1 N"]  # weights of a mean over the operations
 
     def aggregate(self, x: Float[Tensor, "X N D"]) -> Float[Tensor, "X N D"]:
-        """Add to each operation the ones before it in its job and on its machine."""
+        """Add to each operation its predecessors in its job and on its machine."""
         by_job = x.unflatten(1, (self.jobs, -1))
         earlier = by_job[:, :, :-1]
         earlier = F.pad(earlier, (0, 0, 1, 0))
@@ -103,15 +103,15 @@ def operation_share(batch: JSSPBatch) -> Float[Tensor, "B 1 N"]:
 
 
 def make_graphs(share: Float[Tensor, "B 1 N"], state: LeftShiftState) -> Graphs:
-    """Return the graphs of all rollouts, without the column behind the last operations."""
+    """Return the graphs of all rollouts, without the column after the last operations."""
     _, rollouts, jobs, columns = state.end.shape
     cell = state.predecessor.unflatten(2, (jobs, columns))
     cell = cell[..., :-1].flatten(0, 1).flatten(1)
     graphs, nodes = cell.shape
     has_before = cell < jobs * columns
-    node = cell - cell // columns  # each job before it has one column more
-    # Operations without one name themselves: if all named the same one, its gradient would have to
-    # be added up by all of them in turn.
+    node = cell - cell // columns  # a job has one cell more than nodes
+    # An operation without a predecessor points to itself. If all pointed to the same operation,
+    # the GPU would add up the gradient of that one serially.
     own = torch.arange(nodes, device=cell.device)
     node = torch.where(has_before, node, own)
     first = nodes * torch.arange(graphs, device=cell.device)
@@ -170,7 +170,7 @@ class GraphLayer(nn.Module):
 
 
 class GraphEncoder(nn.Module):
-    """States to embeddings of their operations."""
+    """Turns the features of a graph into embeddings of its operations."""
 
     def __init__(self, a: L2DArchitecture):
         super().__init__()
@@ -189,7 +189,7 @@ class GraphEncoder(nn.Module):
 
 
 class JobScorer(nn.Module):
-    """Scores jobs by their next operation and the whole graph; the latent's rows start at zero."""
+    """Scores jobs by their next operation and the whole graph; weights of latents start at zero."""
 
     def __init__(self, a: L2DArchitecture):
         super().__init__()
@@ -289,9 +289,9 @@ class L2DPolicy(nn.Module):
     def next_operations(
         self, memory: L2DMemory, state: LeftShiftState, embedding: Float[Tensor, "X N D"]
     ) -> Float[Tensor, "X J D"]:
-        """Return the embedding of each job's next operation, as far as a search has adapted it.
+        """Return the embedding of each job's next operation, as a search has adapted it.
 
-        Finished jobs, which are masked, get that of their last column.
+        Finished jobs, which are masked, get the embedding of their last column.
         """
         count, rollouts, jobs, columns = state.end.shape
         width = embedding.shape[2]
@@ -324,7 +324,10 @@ class L2DPolicy(nn.Module):
 
 
 class L2DCritic(nn.Module):
-    """Predicts the makespan from the mean over the graph, as published, but by its own layers."""
+    """Predicts the makespan from the mean over the graph, as published.
+
+    It shares no weights with the policy.
+    """
 
     def __init__(self, architecture: L2DArchitecture):
         super().__init__()
@@ -333,7 +336,7 @@ class L2DCritic(nn.Module):
         self.value = nn.Linear(architecture.hidden, 1)
 
     def encode(self, batch: JSSPBatch) -> Float[Tensor, "B 1 N"]:
-        """Return which operations exist: all else is in the state."""
+        """Return the weights of a mean over the operations; all else is in the state."""
         return operation_share(batch)
 
     def values(
@@ -343,7 +346,7 @@ class L2DCritic(nn.Module):
         state: LeftShiftState,
         allowed: Bool[Tensor, "B R J"],
     ) -> Float[Tensor, "B R"]:
-        """Return the makespan that is expected in each state: its lower bound, and more."""
+        """Return the expected makespan of each state: its lower bound plus a learned increase."""
         graphs = make_graphs(memory, state)
         embedding = self.encoder(graph_features(state), graphs)
         mean = graphs.mean(embedding)

@@ -1,9 +1,8 @@
 """A critic that is trained beside a policy, as the baseline of each decision (actor-critic).
 
-The critic predicts the cost at the end from the state before a decision. What a sequence costs
-above that is the advantage of the decision. Policies of job shops have critics, which the domain
-names (`PolicyFamily.critic`). A critic is never part of a policy's checkpoint: only the state of a
-run holds it.
+The critic predicts the final cost from the state before a decision. The cost of the sequence minus
+this prediction is the advantage of the decision; negative ones are good. A domain names the critics
+of its policies (`PolicyFamily.critic`). The state of a run holds the critic, a checkpoint does not.
 """
 
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from rhumbline.training.objectives.targets import Targets
 class CriticTuning:
     """The scale of the critic's loss."""
 
-    cost_unit: float = 100.0  # squared errors count in these, as published for makespans
+    cost_unit: float = 100.0  # unit of the squared errors, as published for makespans
 
 
 TUNING = CriticTuning()
@@ -46,7 +45,7 @@ class CriticLearner:
         make_critic = config.family.critic
         assert make_critic is not None, "Reinforce.check_recipe refuses policies without a critic"
         sizes = build_dataclass(config.family.architecture, config.policy, "policy")
-        # Initialisers know no other source of random numbers than the default generator.
+        # Initialisers of PyTorch modules draw from the default generator only.
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(config.seed)
             network = make_critic(sizes)
@@ -61,12 +60,12 @@ class CriticLearner:
         )
 
     def set_rate(self, rate: float) -> None:
-        """Set the learning rate of the next update: that of the policy."""
+        """Set the learning rate of the next update, which is that of the policy."""
         for group in self.optimiser.param_groups:
             group["lr"] = rate
 
     def values(self, batch: Any, targets: Targets, decisions: Decisions) -> Float[Tensor, "B V"]:
-        """Return the cost at the end that the critic expects before each decision."""
+        """Return the final cost that the critic expects before each decision."""
         network: Any = self.network
         memory = network.encode(batch)
         states = decisions.allowed.shape[1]
@@ -106,8 +105,8 @@ def actor_critic_losses(
 ) -> ActorCriticLosses:
     """Return the losses of decisions, given their log-probabilities and values.
 
-    A decision's weight is its sequence's cost above its value. Sequences whose cost is nan, and
-    decisions without a choice, teach nothing.
+    The weight of a decision is the cost of its sequence minus its value. Sequences whose cost is
+    nan, and decisions without a choice, do not count.
     """
     is_used = has_choice & ~cost.isnan()[..., None]
     advantage = cost.nan_to_num()[..., None] - values

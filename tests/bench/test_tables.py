@@ -17,7 +17,7 @@ from rhumbline.cli.bench_run import print_report
 from tools import gap_tables, table29, tables
 from tools.gap_tables import GapRow
 from tools.table29 import Measured, Task, read_tasks
-from tools.tables import Call, Forecast, Record, Status, Store
+from tools.tables import Call, Forecast, MeasuredTime, Status, Store
 
 ROOT = Path(__file__).parents[2]
 Write = Callable[..., Path]
@@ -155,10 +155,10 @@ def test_times_are_those_of_the_most_similar_row(store: Store) -> None:
         method=replace(row.method, attempts=1600),
     )
     records = [
-        Record("tsp100", 100, "cmaes", 160, 9.0, "2026-11-01"),
-        Record("tsp100", 100, "cmaes", 160, 0.1, "2026-11-02"),
-        Record("vrp150", 150, "cmaes", 1600, 7.0, "2026-11-02"),
-        Record("tsp150", 150, "greedy", 1600, 7.0, "2026-11-02"),
+        MeasuredTime("tsp100", 100, "cmaes", 160, 9.0, "2026-11-01"),
+        MeasuredTime("tsp100", 100, "cmaes", 160, 0.1, "2026-11-02"),
+        MeasuredTime("vrp150", 150, "cmaes", 1600, 7.0, "2026-11-02"),
+        MeasuredTime("tsp150", 150, "greedy", 1600, 7.0, "2026-11-02"),
     ]
     assert tables.seconds_per_instance(row, records) == pytest.approx(2.25)
     names = ("tsp125", "jssp20x15", "cvrp-power3", "ten")
@@ -226,7 +226,7 @@ def test_a_row_is_better_or_worse(gap: float, is_old: bool, text: str) -> None:
 
 def test_the_row_of_todays_weights_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if an older one has more instances; what nothing measures says so."""
-    monkeypatch.setattr(table29, "todays_weights", lambda policy, problem: "new")
+    monkeypatch.setattr(table29, "shipped_weights", lambda policy, problem: "new")
     row = GapRow("vrp100", 1000, "cmaes 1600", 0.1, 0.1, "NVIDIA H200", "2026-11-20")
     rows = {"cvrp100 vrp100 cmaes": [row, replace(row, first=64, weights="new"), row]}
     task = next(task for task in read_tasks() if task.set == "vrp100")

@@ -1,8 +1,8 @@
 """Rules of the JSSP for L2D (Zhang et al. 2020): any unfinished job may be dispatched next.
 
-An operation takes the earliest gap on its machine in which it fits, also one before operations that
-were dispatched earlier. No operation that is placed moves any more. An action is a job, as in the
-standard rules. The action sequences are others, because there operations are only appended.
+An operation takes the earliest gap on its machine in which it fits, even before operations that
+were dispatched earlier. A placed operation never moves. An action is a job, as in the standard
+rules. Those only append operations, so the same actions may give another schedule there.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from rhumbline.record import PER_INSTANCE, Record
 class LeftShiftState(Record):
     """Partial schedules. An operation is a cell of the J x C table of its instance.
 
-    A machine has G places in the order of its work; empty ones hold the number J * C.
+    A machine has G places for its operations, in their order; empty places hold J * C.
     """
 
     next: Int[Tensor, "B R J"]  # index of each job's next operation
@@ -52,9 +52,9 @@ class LeftShiftState(Record):
 
     @property
     def completion_bound(self) -> Int[Tensor, "B R J C"]:
-        """Return a lower bound of when each operation ends; for those placed, when they do.
+        """Return a lower bound of each completion time; it is exact for placed operations.
 
-        Without regard to machines, the others follow one another from when their job is free.
+        The bound ignores machines: the next operations of a job start as soon as it is free.
         """
         before_next = take_operations(self.tails, self.next)
         free = self.job + before_next
@@ -63,7 +63,10 @@ class LeftShiftState(Record):
 
     @property
     def predecessor(self) -> Int[Tensor, "B R N"]:
-        """Return the operation before each one on its machine; J * C for none, or if not placed."""
+        """Return the predecessor of each operation on its machine.
+
+        It is J * C for the first operation of a machine and for those that are not placed.
+        """
         cells = self.durations[0].numel()
         following = self.sequence[..., 1:]
         earlier = self.sequence[..., :-1]
@@ -91,9 +94,9 @@ def find_gap(
     ready: Int[Tensor, "B R 1"],
     duration: Int[Tensor, "B R 1"],
 ) -> Placement:
-    """Return the earliest gap between the operations `row` of a machine, or after the last one.
+    """Return the earliest gap in which an operation fits, or the place after the last operation.
 
-    The operation is `ready` when its job is free.
+    `row` has the operations of the machine. The job of the operation is free from `ready` on.
     """
     cells = state.durations[0].numel()
     is_taken = row < cells
@@ -164,14 +167,14 @@ class JSSPLeftShift(JobShopRules):
     def mask(self, state: LeftShiftState) -> Bool[Tensor, "B R J"]:
         """Return True for unfinished jobs.
 
-        In a finished rollout that is the first job, which changes nothing.
+        In a finished rollout the first job is allowed; it changes nothing.
         """
         machine = take_operations(state.machines, state.next)
         no_machine = state.sequence.shape[2] - 1
         return allow_unfinished(machine == no_machine)
 
     def step(self, state: LeftShiftState, action: Int[Tensor, "B R"]) -> LeftShiftState:
-        """Return the state after the next operation of job `action` went to its machine."""
+        """Return the state with the next operation of job `action` placed on its machine."""
         if self.finished(state):
             return state
         job = action[..., None]
@@ -225,9 +228,9 @@ class JSSPLeftShift(JobShopRules):
         return state.job.amax(2).to(torch.float32)
 
     def decode(self, instance: JSSPInstance, actions: Sequence[int]) -> Schedule:
-        """Return the schedule of an action sequence; actions behind the last operation are ignored.
+        """Return the schedule of an action sequence; actions after the last operation are ignored.
 
-        An action for a finished job is skipped: the check of the incomplete schedule reports it.
+        An action for a finished job is skipped. The schedule is then incomplete; its check fails.
         """
         starts: list[list[int]] = [[] for _ in instance.durations]
         job_free = [0] * instance.job_count
