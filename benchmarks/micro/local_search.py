@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,16 @@ from rhumbline.domains import DOMAINS
 from rhumbline.files import read
 from rhumbline.files.discovery import find_instance_files
 from rhumbline.kernels.numba.tour_search.launch import TourSearch
+from rhumbline.local_search import route_ruin_recreate
 from rhumbline.local_search.threads import generator_state
 from rhumbline.local_search.tour_ils import tour_space
 from rhumbline.problems.cvrp import Routes, cvrp_from_arrays
+from rhumbline.problems.cvrp.construct import construct_routes
 from rhumbline.problems.jssp import Schedule, jssp_from_arrays
 from rhumbline.problems.tsp import Tour, tsp_from_array
 
 KICKS = 1000
+STEPS = 1000
 
 
 def random_tour(instance: Any, rng: np.random.Generator) -> Tour:
@@ -116,6 +120,20 @@ def time_kicks(harness: Harness, instance: Any) -> None:
     harness.report(case)
 
 
+def time_ruin_steps(harness: Harness, instance: Any) -> None:
+    """Time steps of ruin and recreate with local search, from constructed routes."""
+    route_ruin_recreate.prepare()
+    plan = construct_routes(instance)
+    search = route_ruin_recreate.Annealing(instance, plan, 1, Event(), lambda found: None)
+    temperature = route_ruin_recreate.TUNING.least_first_temperature
+    search.run_steps(temperature, STEPS)
+    spent = harness.milliseconds(partial(search.run_steps, temperature, STEPS))
+    case = Case(
+        "local_search", f"{instance.name} ruin", "numba", spent, 1e3 * STEPS / spent, "steps"
+    )
+    harness.report(case)
+
+
 def restart_gap(instance: Any, seconds: float) -> float:
     """Return the gap of the best of as many descents as fit into these seconds."""
     polish = DOMAINS[instance.problem].plans.polisher(instance)
@@ -149,7 +167,9 @@ def main() -> None:
         instances = random_instances(given.size)
         for instance in instances:
             time_descents(harness, [instance], given.tries, instance.name)
-        time_kicks(harness, instances[0])
+        tour_instance, route_instance, *_ = instances
+        time_kicks(harness, tour_instance)
+        time_ruin_steps(harness, route_instance)
 
 
 if __name__ == "__main__":
