@@ -100,7 +100,8 @@ def test_changes_from_the_command_line(recipe) -> None:
         (
             "[objective]\nloss = 'poppy'",
             [],
-            "objective: loss is 'poppy'; expected one of 'reinforce', 'prefer', 'imitate'",
+            "objective: loss is 'poppy'; "
+            "expected one of 'reinforce', 'prefer', 'imitate', 'mixture'",
         ),
         ("size = '6x6'", [], "size is '6x6'; expected a number of type int for tsp"),
         ("sizes = [200, '6x6']", [], "size is '6x6'; expected a number of type int for tsp"),
