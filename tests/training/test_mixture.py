@@ -38,6 +38,7 @@ def test_weights_are_the_gradient_of_the_mixture_likelihood() -> None:
     loss = (groups.logsumexp(2) * weight[:, ::4]).sum()
     loss.backward()
     found = mixture_weight(weight, scores.detach(), 4)
+    assert scores.grad is not None
     assert torch.allclose(found, scores.grad, atol=1e-6)
 
 
