@@ -36,9 +36,9 @@ REFERENCES = ROOT / "benchmarks" / "reference"
 ATTEMPTS = 1600  # of the paper's tables
 SUITES = ("standard", "mutated-tsp", "mutated-cvrp")  # whose lines count
 # Policies that were trained on many layouts. They have rows of their own on mutated sets.
-MIXED = {"tsp": "tsp", "cvrp": "cvrp"}
+MIXED_TRAINING_POLICIES = {"tsp": "tsp", "cvrp": "cvrp"}
 NOT_MEASURED = "not measured"
-SEARCH = re.compile(
+SOLVER_PATTERN = re.compile(
     r"(?P<strategy>[\w-]+)(, starts 1\.0)?, policy (?P<policy>\w+)( \(weights (?P<weights>\w+)\))?"
 )
 
@@ -157,11 +157,13 @@ def mean_reference(name: str) -> float:
 def rows_of_lines(results: Sequence[Result]) -> dict[str, list[GapRow]]:
     """Return our rows with the paper's budget on each set, by "policy set strategy"."""
     rows: dict[str, list[GapRow]] = {}
-    for some in group_results(results, group_key).values():
-        match = SEARCH.fullmatch(some[0].solver)
-        if some[0].suite not in SUITES or some[0].budget != f"{ATTEMPTS:,} attempts" or not match:
+    budget = f"{ATTEMPTS:,} attempts"
+    for row_results in group_results(results, group_key).values():
+        first = row_results[0]
+        match = SOLVER_PATTERN.fullmatch(first.solver)
+        if first.suite not in SUITES or first.budget != budget or not match:
             continue
-        row = summarise(some)
+        row = summarise(row_results)
         if row.gap is None or row.high is None:
             continue
         found = GapRow(
@@ -171,7 +173,7 @@ def rows_of_lines(results: Sequence[Result]) -> dict[str, list[GapRow]]:
             gap=round(100 * row.gap, 4),
             error=round(100 * (row.high - row.gap), 4),
             where=row.hardware,
-            date=some[0].when[:10],
+            date=first.when[:10],
             weights=match["weights"] or "",
         )
         key = f"{match['policy']} {row.set} {match['strategy']}"
@@ -284,7 +286,7 @@ def mixed_table(rows: Mapping[str, list[GapRow]]) -> str:
         paper = paper_on_our_references(task)
         cells = [task.title, f"{paper:.3f}"]
         for strategy in ("cmaes", DEFAULTS[task.problem]):
-            measured = find_measured(rows, task, strategy, MIXED[task.problem])
+            measured = find_measured(rows, task, strategy, MIXED_TRAINING_POLICIES[task.problem])
             cells.append(measured.text(paper) if measured else NOT_MEASURED)
         if set(cells[2:]) != {NOT_MEASURED}:
             lines.append(cells)

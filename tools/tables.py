@@ -92,7 +92,7 @@ PAGE = ROOT / "docs" / "results" / "tables.md"
 
 
 @dataclass(frozen=True)
-class Pace:
+class TimeEstimates:
     """Times on an H200 in seconds, to estimate which rows fit into a call."""
 
     # Per call: imports, first steps, and kernels (eight commands at once compiled them in 105 s)
@@ -111,7 +111,7 @@ class Pace:
     compilers: int = 8
 
 
-PACE = Pace()
+ESTIMATES = TimeEstimates()
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Row:
         return self.suite.name, self.spec.name, self.method.name
 
     @property
-    def wanted(self) -> int:
+    def result_count(self) -> int:
         """Return the number of results of a complete row."""
         return (self.spec.first or 0) * len(self.suite.seeds)
 
@@ -164,13 +164,13 @@ class Status:
         return not self.reason
 
     @property
-    def left(self) -> int:
+    def missing_count(self) -> int:
         """Return the number of results to measure."""
-        return self.row.wanted - self.done
+        return self.row.result_count - self.done
 
 
 @dataclass
-class Store:
+class ResultStore:
     """The committed result lines of the suites, and where a call writes new ones."""
 
     suites: Path = ROOT / "suites"
@@ -179,11 +179,11 @@ class Store:
     results: list[Result] = field(default_factory=list[Result])
     older: list[Result] = field(default_factory=list[Result])  # replaced by newer ones
 
-    def read(self) -> "Store":
+    def read(self) -> "ResultStore":
         """Read all committed lines of the suites."""
-        self.results = [one for file in self.files() for one in read_results(file, print)]
+        self.results = [line for file in self.files() for line in read_results(file, print)]
         older = sorted((self.lines / "older").glob("*.jsonl.gz"))
-        self.older = [one for file in older for one in read_results(file, print)]
+        self.older = [line for file in older for line in read_results(file, print)]
         return self
 
     def files(self) -> list[Path]:
@@ -237,27 +237,27 @@ Lines = Mapping[tuple[str, str, str], Sequence[Result]]  # by suite, set and met
 
 def lines_by_name(results: Sequence[Result]) -> Lines:
     """Return result lines by the names of their rows."""
-    return group_results(results, lambda one: (one.suite, one.set, one.method))
+    return group_results(results, lambda result: (result.suite, result.set, result.method))
 
 
 def status_of(row: Row, lines: Lines) -> Status:
     """Return how many current results a row has. Only results of one origin count together."""
-    mine = lines.get(row.name, ())
-    current = [one for one in mine if row.is_current(one)]
+    row_results = lines.get(row.name, ())
+    current = [result for result in row_results if row.is_current(result)]
     groups = group_results(current, origin_of_result)
     done = max((len(group) for group in groups.values()), default=0)
-    if done >= row.wanted:
+    if done >= row.result_count:
         return Status(row, done)
     if current:
-        return Status(row, done, f"{done:,} of {row.wanted:,} measured")
-    return Status(row, 0, stale_reason(row, mine))
+        return Status(row, done, f"{done:,} of {row.result_count:,} measured")
+    return Status(row, 0, stale_reason(row, row_results))
 
 
-def stale_reason(row: Row, mine: Sequence[Result]) -> str:
+def stale_reason(row: Row, results: Sequence[Result]) -> str:
     """Return in words how results differ from what would be measured today."""
-    if not mine:
+    if not results:
         return "not measured"
-    newest = max(mine, key=lambda one: one.when)
+    newest = max(results, key=lambda result: result.when)
     if newest.solver == row.solver:
         return "other instances or references"
     settings = row.solver.split(" (weights ")[0]
@@ -289,19 +289,24 @@ def measured_times(results: Sequence[Result]) -> list[MeasuredTime]:
     for row in read_ledger(ROOT / "research" / "notebooks" / "gaps.jsonl"):
         if row.seconds and row.budget.isdigit() and row.where != "CPU":
             size = size_of_set(row.set)
-            pace = row.seconds / row.first
+            seconds = row.seconds / row.first
             attempts = int(row.budget)
-            times.append(MeasuredTime(row.set, size, row.strategy, attempts, pace, row.date))
-    groups = group_results(results, lambda one: (one.suite, one.set, one.method, one.when[:10]))
-    for some in groups.values():
-        first = some[0]
-        total = sum(one.seconds / one.together for one in some)
+            times.append(MeasuredTime(row.set, size, row.strategy, attempts, seconds, row.date))
+    groups = group_results(results, row_and_day)
+    for row_results in groups.values():
+        first = row_results[0]
+        total = sum(result.seconds / result.together for result in row_results)
         strategy = first.solver.split(",")[0]
         attempts = first.attempts or 1
-        pace = total / len(some)
+        seconds = total / len(row_results)
         size = size_of_set(first.set)
-        times.append(MeasuredTime(first.set, size, strategy, attempts, pace, first.when[:10]))
+        times.append(MeasuredTime(first.set, size, strategy, attempts, seconds, first.when[:10]))
     return sorted(times, key=lambda measured: measured.date)
+
+
+def row_and_day(result: Result) -> tuple[str, str, str, str]:
+    """Return the name of the row of a result, and the day it was measured."""
+    return result.suite, result.set, result.method, result.when[:10]
 
 
 def size_of_set(name: str) -> int:
@@ -320,8 +325,8 @@ def seconds_per_instance(row: Row, times: Sequence[MeasuredTime]) -> float:
         return row.method.seconds
     attempts = row.method.attempts or 1
     size = size_of_set(row.spec.name)
-    scale = (size / 100) ** PACE.growth
-    guess = PACE.attempt * attempts * scale
+    scale = (size / 100) ** ESTIMATES.growth
+    guess = ESTIMATES.attempt * attempts * scale
     kind = row.spec.name[:3]
     similar = [
         measured
@@ -336,7 +341,7 @@ def seconds_per_instance(row: Row, times: Sequence[MeasuredTime]) -> float:
         return measured.set != row.spec.name, abs(measured.size - size), other
 
     best = min(reversed(similar), key=distance)
-    return best.seconds * (size / best.size) ** PACE.growth * attempts / best.attempts
+    return best.seconds * (size / best.size) ** ESTIMATES.growth * attempts / best.attempts
 
 
 @dataclass(frozen=True)
@@ -347,7 +352,7 @@ class Forecast:
     seconds: float
 
 
-def forecasts(store: Store) -> list[Forecast]:
+def forecasts(store: ResultStore) -> list[Forecast]:
     """Return the rows that are left, in order of value, with their times."""
     times = measured_times([*store.older, *store.results])
     lines = lines_by_name(store.results)
@@ -355,24 +360,30 @@ def forecasts(store: Store) -> list[Forecast]:
     for row in store.rows():
         status = status_of(row, lines)
         if not status.is_complete:
-            seconds = PACE.row + status.left * seconds_per_instance(row, times)
+            seconds = ESTIMATES.row + status.missing_count * seconds_per_instance(row, times)
             found.append(Forecast(status, seconds))
     return found
+
+
+def method_and_reason(forecast: Forecast) -> tuple[str, str]:
+    """Return the method of a row that is left, and why it is left."""
+    return forecast.status.row.method.name, forecast.status.reason
 
 
 def describe_left(left: Sequence[Forecast], seconds: float) -> str:
     """Return for each suite and method how many rows are left, why, and how long they take."""
     lines: list[str] = []
     total = sum(each.seconds for each in left)
-    for suite, some in group_results(left, lambda each: each.status.row.suite.name).items():
-        minutes = duration_text(sum(each.seconds for each in some))
-        lines.append(f"{suite}: {len(some)} rows, about {minutes}")
-        key = group_results(some, lambda each: (each.status.row.method.name, each.status.reason))
-        for (method, reason), rows in key.items():
+    by_suite = group_results(left, lambda each: each.status.row.suite.name)
+    for suite, of_suite in by_suite.items():
+        minutes = duration_text(sum(each.seconds for each in of_suite))
+        lines.append(f"{suite}: {len(of_suite)} rows, about {minutes}")
+        by_reason = group_results(of_suite, method_and_reason)
+        for (method, reason), rows in by_reason.items():
             sets = ", ".join(each.status.row.spec.name for each in rows)
             spent = duration_text(sum(each.seconds for each in rows))
             lines.append(f"  {method}: {reason}, {spent}: {sets}")
-    calls = ceil(total / max(1.0, seconds - PACE.call - PACE.end))
+    calls = ceil(total / max(1.0, seconds - ESTIMATES.call - ESTIMATES.end))
     lines.append(f"{len(left)} rows are left, about {duration_text(total)} of a GPU")
     if left:
         lines[-1] += f": about {calls} calls of {seconds:g} s"
@@ -405,15 +416,15 @@ def compile_in_parallel(chosen: Sequence[Forecast], until: float) -> None:
     running: list[subprocess.Popen[bytes]] = []
     try:
         while (commands or running) and time.monotonic() < until:
-            running = [one for one in running if one.poll() is None]
-            while commands and len(running) < PACE.compilers:
+            running = [process for process in running if process.poll() is None]
+            while commands and len(running) < ESTIMATES.compilers:
                 words = commands.pop(0)
                 running.append(subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL))
             time.sleep(0.2)
     finally:  # no compilation may use the GPU while rows are measured
-        for one in running:
-            one.kill()
-            one.wait()
+        for process in running:
+            process.kill()
+            process.wait()
 
 
 def rows_with_kernels(rows: Sequence[Row]) -> list[Row]:
@@ -429,7 +440,7 @@ def rows_with_kernels(rows: Sequence[Row]) -> list[Row]:
 class Call:
     """One call within a time limit."""
 
-    store: Store
+    store: ResultStore
     out: Path
     until: float  # on the monotonic clock
     device: str = "auto"
@@ -443,27 +454,27 @@ class Call:
             chosen, lambda each: (each.status.row.suite.name, each.status.row.spec.name)
         )
         with suppress(KeyboardInterrupt):
-            for names, some in groups.items():
+            for names, of_set in groups.items():
                 try:
-                    self.measure(some)
+                    self.measure(of_set)
                 except (RhumbError, RuntimeError) as error:
                     print(f"{', '.join(names)}: failed: {error}", flush=True)
 
-    def measure(self, some: Sequence[Forecast]) -> None:
+    def measure(self, of_set: Sequence[Forecast]) -> None:
         """Measure the missing results of some methods on one set."""
-        row = some[0].status.row
-        methods = [escape(each.status.row.method.name) for each in some]
+        row = of_set[0].status.row
+        methods = [escape(each.status.row.method.name) for each in of_set]
         options = BenchOptions(only=(escape(row.spec.name), *methods), device=self.device)
         print(f"{row.suite.name}, {row.spec.name}: {', '.join(methods)}", flush=True)
         origin = origin_of(row.suite, options)
         out = self.out / f"{row.suite.name}-{digest_of(origin)}.jsonl"
         self.restore(out)
         pairs = prepare_pairs(row.suite, options)
-        by_method = {each.status.row.method.name: each for each in some}
+        by_method = {each.status.row.method.name: each for each in of_set}
         for pair in pairs:
             each = by_method[pair.method.name]
-            pace = (each.seconds - PACE.row) / each.status.left
-            largest = max(1, int(PACE.job / max(pace, 1e-9)))
+            seconds = (each.seconds - ESTIMATES.row) / each.status.missing_count
+            largest = max(1, int(ESTIMATES.job / max(seconds, 1e-9)))
             pair.runner.together = min(pair.runner.together, largest)
         digests = {row.spec.name: row.set_hash}
         with lock_results(out):
@@ -504,7 +515,7 @@ def interrupt_after(seconds: float) -> None:
 # --- lines
 
 
-def collect(store: Store, files: Iterable[Path]) -> None:
+def collect(store: ResultStore, files: Iterable[Path]) -> None:
     """Add new lines to the committed ones. Lines that they replace go to the folder `older`."""
     fresh = [path for path in files if path.exists() and path.stat().st_size]
     for path in fresh:
@@ -519,8 +530,8 @@ def collect(store: Store, files: Iterable[Path]) -> None:
     for path in store.files():
         kept: list[Result] = []
         replaced: list[Result] = []
-        for one in read_results(path, print):
-            (replaced if is_replaced(one, best, hashes) else kept).append(one)
+        for result in read_results(path, print):
+            (replaced if is_replaced(result, best, hashes) else kept).append(result)
         if replaced:
             older = store.lines / "older" / path.name
             older.parent.mkdir(exist_ok=True)
@@ -548,9 +559,11 @@ def is_replaced(
 
 def best_origin(row: Row, lines: Lines) -> Origin:
     """Return the origin of the newest complete results of a row."""
-    current = [one for one in lines[row.name] if row.is_current(one)]
+    current = [result for result in lines[row.name] if row.is_current(result)]
     groups = group_results(current, origin_of_result)
-    whole = {origin: some for origin, some in groups.items() if len(some) >= row.wanted}
+    whole = {
+        origin: results for origin, results in groups.items() if len(results) >= row.result_count
+    }
     return max(whole, key=lambda origin: whole[origin][0].when)
 
 
@@ -571,7 +584,7 @@ def as_table(result: Result) -> dict[str, object]:
 # --- pages
 
 
-def page_tables(store: Store) -> tuple[dict[str, str], dict[str, str]]:
+def page_tables(store: ResultStore) -> tuple[dict[str, str], dict[str, str]]:
     """Return the generated parts of the index, and of the page of all suites."""
     everything = [*store.results, *store.older]
     rows = merge_rows(rows_of_ledger(), rows_of_lines(everything))
@@ -580,10 +593,10 @@ def page_tables(store: Store) -> tuple[dict[str, str], dict[str, str]]:
     lines = lines_by_name(store.results)
     statuses = [status_of(row, lines) for row in store.rows()]
     for name in store.names:
-        mine = [one for one in store.results if one.suite == name]
-        tables[name] = compact_report(mine) if mine else "Not measured."
-        some = [status for status in statuses if status.row.suite.name == name]
-        tables[f"{name}-status"] = describe_statuses(some)
+        of_suite = [result for result in store.results if result.suite == name]
+        tables[name] = compact_report(of_suite) if of_suite else "Not measured."
+        suite_statuses = [status for status in statuses if status.row.suite.name == name]
+        tables[f"{name}-status"] = describe_statuses(suite_statuses)
     return index, tables
 
 
@@ -593,8 +606,8 @@ def describe_statuses(statuses: Sequence[Status]) -> str:
     if not left:
         return "All rows use the shipped weights."
     lines: list[str] = []
-    for reason, some in group_results(left, lambda status: status.reason).items():
-        methods = group_results(some, lambda status: status.row.method.name)
+    for reason, with_reason in group_results(left, lambda status: status.reason).items():
+        methods = group_results(with_reason, lambda status: status.row.method.name)
         texts = [f"{name} ({sets_text(rows, statuses)})" for name, rows in methods.items()]
         lines.append(f"- {reason}: {'; '.join(texts)}")
     return "\n".join(["Rows to measure:", "", *lines])
@@ -609,7 +622,7 @@ def sets_text(rows: Sequence[Status], statuses: Sequence[Status]) -> str:
     return ", ".join(status.row.spec.name for status in rows)
 
 
-def write_pages(store: Store, index: Path = INDEX, page: Path = PAGE) -> None:
+def write_pages(store: ResultStore, index: Path = INDEX, page: Path = PAGE) -> None:
     """Write the tables into the docs."""
     for path, tables in zip((index, page), page_tables(store), strict=True):
         path.write_text(update_page(path, tables), encoding="utf-8")
@@ -628,7 +641,7 @@ def main() -> None:
     parser.add_argument("--kernels", type=Path, default=None, help="compiled by earlier calls")
     given = parser.parse_args()
     began = time.monotonic()
-    store = Store().read()
+    store = ResultStore().read()
     if given.collect is not None:
         collect(store, given.collect)
         write_pages(store)
@@ -642,13 +655,13 @@ def main() -> None:
 
 
 def measure_call(
-    store: Store, left: Sequence[Forecast], given: argparse.Namespace, began: float
+    store: ResultStore, left: Sequence[Forecast], given: argparse.Namespace, began: float
 ) -> None:
     """Measure what fits into the seconds of this call; then collect lines and write the pages."""
     device = find_device(given.device)
     given.out.mkdir(parents=True, exist_ok=True)
-    until = began + given.seconds - PACE.end
-    compiling = PACE.call if device.type == "cuda" else 0.0
+    until = began + given.seconds - ESTIMATES.end
+    compiling = ESTIMATES.call if device.type == "cuda" else 0.0
     chosen = fill_call(left, until - time.monotonic() - compiling)
     interrupt_after(until - time.monotonic())
     if given.kernels and given.kernels.exists():

@@ -17,7 +17,7 @@ from rhumbline.cli.bench_run import print_report
 from tools import gap_tables, table29, tables
 from tools.gap_tables import GapRow
 from tools.table29 import Measured, Task, read_tasks
-from tools.tables import Call, Forecast, MeasuredTime, Status, Store
+from tools.tables import Call, Forecast, MeasuredTime, ResultStore, Status
 
 ROOT = Path(__file__).parents[2]
 Write = Callable[..., Path]
@@ -25,16 +25,16 @@ FAR = 1e18  # a moment that never comes, on the monotonic clock
 
 
 @pytest.fixture
-def store(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultStore:
     """Return the lines of one suite, of which nothing is measured. It has one row: `search`."""
     monkeypatch.setattr(provenance, "current_commit", lambda: "0123456789ab")
     write(SET + "first = 3\n" + METHODS)
     lines = tmp_path / "lines"
     lines.mkdir()
-    return Store(tmp_path, lines, ("small",))
+    return ResultStore(tmp_path, lines, ("small",))
 
 
-def measure(store: Store, out: Path) -> list[Result]:
+def measure(store: ResultStore, out: Path) -> list[Result]:
     """Make one call, collect its lines, and return those that are committed then."""
     out.mkdir()
     left = tables.forecasts(store)
@@ -43,11 +43,11 @@ def measure(store: Store, out: Path) -> list[Result]:
     return store.results
 
 
-def reasons(store: Store) -> list[str]:
+def reasons(store: ResultStore) -> list[str]:
     return [each.status.reason for each in tables.forecasts(store)]
 
 
-def test_the_next_call_goes_on(store: Store, tmp_path: Path) -> None:
+def test_the_next_call_goes_on(store: ResultStore, tmp_path: Path) -> None:
     """Of three results one is lost: the next call measures this one alone, and then none is left.
 
     The classical solver of the suite is not for a GPU, so it is no row.
@@ -65,7 +65,7 @@ def test_the_next_call_goes_on(store: Store, tmp_path: Path) -> None:
     assert reasons(store) == []
 
 
-def test_only_rows_of_other_weights_are_measured_again(store: Store, tmp_path: Path) -> None:
+def test_only_rows_of_other_weights_are_measured_again(store: ResultStore, tmp_path: Path) -> None:
     """Lines of weights that are gone are stale; newer ones replace them, and they are kept."""
     first = measure(store, tmp_path / "first")
     (path,) = store.files()
@@ -85,7 +85,7 @@ def former_weights(result: Result) -> str:
     return result.solver.split("(weights ")[0] + "(weights 00000000)"
 
 
-def test_the_reason_says_what_differs(store: Store, tmp_path: Path) -> None:
+def test_the_reason_says_what_differs(store: ResultStore, tmp_path: Path) -> None:
     """Other settings, and other references."""
     results = measure(store, tmp_path / "out")
     (row,) = store.rows()
@@ -94,7 +94,7 @@ def test_the_reason_says_what_differs(store: Store, tmp_path: Path) -> None:
     assert tables.stale_reason(row, results) == "other instances or references"
 
 
-def test_the_same_lines_make_the_same_bytes(store: Store, tmp_path: Path) -> None:
+def test_the_same_lines_make_the_same_bytes(store: ResultStore, tmp_path: Path) -> None:
     """Packed lines have no date, so that a commit without news changes no file."""
     results = measure(store, tmp_path / "out")
     (path,) = store.files()
@@ -115,7 +115,7 @@ def test_digests_of_sets_need_no_instances() -> None:
     assert expected_digest(spec, suite.folder) == lines[0].set_hash
 
 
-def test_kernels_are_compiled_once(store: Store) -> None:
+def test_kernels_are_compiled_once(store: ResultStore) -> None:
     """Mutated sets of one size and number have the same kernels."""
     (row,) = store.rows()
     names = ("tsp-power1", "tsp-power2", "tsp150")
@@ -125,7 +125,7 @@ def test_kernels_are_compiled_once(store: Store) -> None:
 
 
 def test_a_row_that_fails_does_not_stop_the_others(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ResultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its error is printed; nothing of it is written."""
 
@@ -143,7 +143,7 @@ def test_a_call_takes_what_fits() -> None:
     assert [each.seconds for each in tables.fill_call(left[1:2], 140.0)] == [500.0]
 
 
-def test_times_are_those_of_the_most_similar_row(store: Store) -> None:
+def test_times_are_those_of_the_most_similar_row(store: ResultStore) -> None:
     """By hand: 0.1 s for 160 attempts at 100 nodes are 2.25 times 10 times that at 150 and 1,600.
 
     Of two days the newer counts.
@@ -167,7 +167,7 @@ def test_times_are_those_of_the_most_similar_row(store: Store) -> None:
 
 def test_suites_of_the_plan_are_there() -> None:
     """Every suite can be read, and the rows of the table of 29 come first."""
-    rows = Store().rows()
+    rows = ResultStore().rows()
     assert {row.suite.name for row in rows} == set(tables.NAMES)
     first = [row.name for row in rows if row.rank <= 4]
     sets = {(task.set, task.problem) for task in read_tasks()}
@@ -245,7 +245,7 @@ def title_of(name: str) -> str:
 
 def test_pages_are_made_from_the_committed_lines(tmp_path: Path) -> None:
     """The docs hold what the tool writes, and `rhumb report` makes the tables of suites again."""
-    store = Store().read()
+    store = ResultStore().read()
     copies = [Path(shutil.copy(page, tmp_path)) for page in (tables.INDEX, tables.PAGE)]
     tables.write_pages(store, *copies)
     for page, copy in zip((tables.INDEX, tables.PAGE), copies, strict=True):
