@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from rhumbline.bench.figures import landscape
 from rhumbline.bench.figures.landscape import (
     compute_landscapes,
     grid_costs,
@@ -42,6 +43,15 @@ def test_each_point_is_the_best_greedy_tour_of_its_latent(task: Task) -> None:
     )
     assert [first.cost[0, 3], second.cost[0, 3]] == pytest.approx(alone.tolist())
     assert len(np.unique(first.cost)) > 1
+
+
+def test_pieces_of_a_grid_make_the_whole(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three latents at a time have the same costs; the corners are where the width says."""
+    first, _ = compute_landscapes(task, 4, 2, half_width=3.0)
+    monkeypatch.setattr(landscape, "LIMITS", landscape.GridLimits(max_latents=3))
+    again, _ = compute_landscapes(task, 4, 2, half_width=3.0)
+    np.testing.assert_array_equal(again.cost, first.cost)
+    np.testing.assert_allclose(first.axis, [-3.0, -1.0, 1.0, 3.0])
 
 
 def test_the_path_begins_in_the_middle_and_moves(task: Task) -> None:

@@ -5,6 +5,7 @@ A landscape holds the greedy cost of each latent of a grid, and the path of CMA-
 
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,26 @@ from rhumbline.search.task import Task
 SearchPath = tuple[Float[np.ndarray, "T B 2"], Float[np.ndarray, "T B"]]
 
 
-def compute_landscapes(task: Task, points: int, generations: int) -> list[Landscape]:
+@dataclass(frozen=True)
+class GridLimits:
+    """Limits of grids."""
+
+    # Half the side of a grid: a search may leave the box [-1, 1] that latents were trained in
+    half_width: float = 1.5
+    # Latents of an instance that are tried at once, which bounds the memory
+    max_latents: int = 2048
+
+
+LIMITS = GridLimits()
+
+
+def compute_landscapes(
+    task: Task, points: int, generations: int, half_width: float = LIMITS.half_width
+) -> list[Landscape]:
     """Return the landscape of each instance of a task, on a grid of `points` by `points` latents.
 
-    The cost of a latent is the best greedy cost over all starts.
+    The grid goes from -half_width to half_width along both axes. The cost of a latent is the best
+    greedy cost over all starts.
     """
     dimensions = task.policy.space.size
     if dimensions != 2:
@@ -34,7 +51,6 @@ def compute_landscapes(task: Task, points: int, generations: int) -> list[Landsc
             f"a landscape needs a policy with 2 latent dimensions, this one has {dimensions}; "
             "train one with --set policy.latent=2"
         )
-    half_width = 1.5  # A search may leave the box [-1, 1] that latents were trained in.
     axis = torch.linspace(-half_width, half_width, points, device=task.device)
     grid = torch.cartesian_prod(axis, axis)
     latents = grid.flip(1)
@@ -78,12 +94,15 @@ def read_landscapes(path: Path) -> list[Landscape]:
 
 def grid_costs(task: Task, latents: Float[Tensor, "P 2"]) -> Float[np.ndarray, "B P"]:
     """Return the cost of every latent for every instance, in the instances' own units."""
-    task.forget()
-    per_instance = latents.expand(task.count, -1, -1)
-    rollouts = task.rollout(per_instance, 0.0)
     scale = task.original_batch.scale[:, None]
-    cost = rollouts.cost.amin(2) * scale
-    return to_float64(cost)
+    pieces: list[np.ndarray] = []
+    for piece in latents.split(LIMITS.max_latents):
+        task.forget()
+        per_instance = piece.expand(task.count, -1, -1)
+        rollouts = task.rollout(per_instance, 0.0)
+        cost = rollouts.cost.amin(2) * scale
+        pieces.append(to_float64(cost))
+    return np.concatenate(pieces, axis=1)
 
 
 def search_path(task: Task, generations: int) -> SearchPath:
