@@ -45,6 +45,7 @@ class TableStyle:
         "instance",
         "set",
         "task",
+        "phase",
     )
 
 

@@ -28,6 +28,15 @@ PARTS = {
     "contributing": "tools.docs.links:contributing",
     "changelog": "tools.docs.links:changelog",
     "domain-fields": "tools.docs.strategies:describe_domain_fields",
+    "figure-radar": "tools.figures.notes:describe_radar",
+    "figure-shift": "tools.figures.notes:describe_shift",
+    "figure-curves-tsp": "tools.figures.notes:describe_tsp_curves",
+    "figure-curves-cvrp": "tools.figures.notes:describe_cvrp_curves",
+    "figure-curves-jssp": "tools.figures.notes:describe_jssp_curves",
+    "figure-ablation": "tools.figures.notes:describe_ablation",
+    "figure-landscapes": "tools.figures.notes:describe_landscapes",
+    "figure-evolution": "tools.figures.notes:describe_evolution",
+    "time-breakdown": "tools.figures.notes:describe_times",
 }
 
 

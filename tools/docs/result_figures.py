@@ -1,4 +1,4 @@
-"""The figures of docs/results/figures.md, from the ledger of gaps: light and dark.
+"""The figures of docs/results/figures.md, light and dark.
 
     python -m tools.docs.result_figures FOLDER
 
@@ -7,13 +7,20 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from tools.figures.curves import draw_ablation, draw_problem
+from tools.figures.landscapes import draw_eight, draw_evolution, draw_first
+from tools.figures.mutations import draw_mutations
+from tools.figures.radar import draw_radar
+from tools.figures.shift import draw_shift
+from tools.figures.style import PALETTES, Palette, new_figure, write_svg
 from tools.gap_tables import (
     COMPARED,
     DEFAULTS,
@@ -34,30 +41,12 @@ FLOOR = 2e-4  # % of gap; lower ends of intervals are drawn there: one axis is l
 Rows = Mapping[tuple[str, str], GapRow]
 
 
-@dataclass(frozen=True)
-class Palette:
-    """The colours of a figure on a light or a dark page."""
-
-    paper: str
-    ink: str
-    grid: str
-    accent: str  # our default
-    second: str  # COMPASS with our weights
-    third: str  # COMPASS in the paper
-
-
-PALETTES = {
-    "light": Palette("#ffffff", "#1b2a3a", "#dfe3e8", "#d1451b", "#1f6f8b", "#8d99a6"),
-    "dark": Palette("#131416", "#d5dae0", "#33383f", "#ff8a66", "#6fc0dc", "#98a3af"),
-}
-
-
 def draw_overview(rows: Rows, palette: Palette) -> Figure:
     """Draw the table of the README: gaps of the published search and of our default, by set."""
     figure, (axes,) = new_figure((7.5, 3.8), 1, palette)
     for place, name in enumerate(OVERVIEW_SETS):
         paper = paper_gaps(name)[f"cmaes {BUDGET}"]
-        style = {"color": palette.third, "linestyle": "", "label": "COMPASS, paper"}
+        style: dict[str, Any] = {"color": palette.third, "linestyle": "", "label": "COMPASS, paper"}
         axes.plot(place - 0.2, paper, marker="D", markersize=6, **style)
         compass = rows[name, f"cmaes {BUDGET}"]
         draw_gap(axes, place, compass, palette.second, "COMPASS, ours", is_vertical=True)
@@ -90,23 +79,6 @@ def draw_strategies(rows: Rows, palette: Palette) -> Figure:
     return figure
 
 
-def new_figure(
-    size: tuple[float, float], count: int, palette: Palette
-) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels in rows of three, in the colours of a palette."""
-    figure = Figure(size, facecolor=palette.paper, layout="constrained")
-    columns = min(count, 3)
-    panels = list(figure.subplots(-(-count // columns), columns, squeeze=False).flat)
-    for axes in panels:
-        axes.set_facecolor(palette.paper)
-        axes.tick_params(colors=palette.ink, labelsize=9)
-        axes.yaxis.label.set_color(palette.ink)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(palette.ink)
-    return figure, panels
-
-
 def draw_gap(
     axes: Axes, place: float, row: GapRow, colour: str, label: str, *, is_vertical: bool = False
 ) -> None:
@@ -114,7 +86,13 @@ def draw_gap(
     gap = max(row.gap, FLOOR)
     below = gap - max(row.gap - row.error, FLOOR)
     interval = [[max(below, 0.0)], [row.error]]
-    style = {"color": colour, "marker": "o", "markersize": 5, "linestyle": "", "label": label}
+    style: dict[str, Any] = {
+        "color": colour,
+        "marker": "o",
+        "markersize": 5,
+        "linestyle": "",
+        "label": label,
+    }
     if is_vertical:
         axes.errorbar([place], [gap], yerr=interval, capsize=3, **style)
     else:
@@ -128,21 +106,36 @@ def add_legend(axes: Axes, palette: Palette) -> None:
     axes.legend(named.values(), named, frameon=False, fontsize=9, labelcolor=palette.ink)
 
 
-FIGURES: Mapping[str, Callable[[Rows, Palette], Figure]] = {
-    "overview": draw_overview,
-    "strategies": draw_strategies,
+@cache
+def ledger_rows() -> Rows:
+    """Return the newest row of each set and method of the ledger."""
+    return newest_rows(read_ledger(LEDGER))
+
+
+FIGURES: Mapping[str, Callable[[Palette], Figure]] = {
+    "overview": lambda palette: draw_overview(ledger_rows(), palette),
+    "strategies": lambda palette: draw_strategies(ledger_rows(), palette),
+    "radar": draw_radar,
+    "shift": draw_shift,
+    "curves-tsp": partial(draw_problem, "tsp"),
+    "curves-cvrp": partial(draw_problem, "cvrp"),
+    "curves-jssp": partial(draw_problem, "jssp"),
+    "ablation": draw_ablation,
+    "landscape-1": draw_first,
+    "landscape-8": draw_eight,
+    "evolution": draw_evolution,
+    "mutations": draw_mutations,
 }
 
 
 def save_figures(folder: Path) -> list[Path]:
     """Draw every figure for light and for dark pages; return the files."""
-    rows = newest_rows(read_ledger(LEDGER))
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     for name, draw in FIGURES.items():
         for theme, palette in PALETTES.items():
             path = folder / f"{name}-{theme}.svg"
-            draw(rows, palette).savefig(path)
+            write_svg(path, draw(palette))
             paths.append(path)
     return paths
 
