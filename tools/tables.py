@@ -2,7 +2,7 @@
 
     python -m tools.tables --check                      # what is left, and how long it takes
     python -m tools.tables --seconds 540 --out FOLDER   # with a GPU; repeat until nothing is left
-    python -m tools.tables --collect FOLDER/*.jsonl     # in the clone that commits the lines
+    python -m tools.tables --collect FOLDER/*           # in the clone that commits the lines
 
 A row is a method on a set. It is measured again if its weights, settings, instances or references
 have changed since its lines in research/lines. Rows of the table of 29 come first.
@@ -10,6 +10,9 @@ have changed since its lines in research/lines. Rows of the table of 29 come fir
 A call measures what fits into its seconds. It writes each result at once, and the next call
 continues from there. At its end, lines go to research/lines and tables to docs/results. Replaced
 lines go to research/lines/older.
+
+Figures are drawn from these lines, and from files in research/figures, which are measured after the
+rows (tools/figures/data.py). With `--only`, they are measured if a pattern matches `figures`.
 
 `--kernels FILE` is for machines that start without compiled kernels. It unpacks those of an earlier
 call, and packs those of this call into FOLDER/kernels.tgz.
@@ -55,6 +58,7 @@ from rhumbline.bench.runner import (
 from rhumbline.bench.suite import Method, SetSpec, Suite, read_suite
 from rhumbline.errors import RhumbError
 from rhumbline.pipeline import find_device
+from tools.figures.data import FIGURE_DATA, collect_data, describe_data, measure_data
 from tools.gap_tables import ROOT, read_ledger, update_page
 from tools.run_plan import pack, unpack
 from tools.table29 import merge_rows, rows_of_ledger, rows_of_lines, table_of_29
@@ -643,15 +647,26 @@ def main() -> None:
     began = time.monotonic()
     store = ResultStore().read()
     if given.collect is not None:
-        collect(store, given.collect)
+        collect_files(store, given.collect)
         write_pages(store)
         return
-    left = forecasts(store)
-    if given.only:
-        left = [e for e in left if any(fnmatch(e.status.row.suite.name, p) for p in given.only)]
+    left = [each for each in forecasts(store) if is_asked_for(each.status.row.suite.name, given)]
     print(describe_left(left, given.seconds), flush=True)
+    if is_asked_for("figures", given):
+        print(describe_data(FIGURE_DATA), flush=True)
     if not given.check:
         measure_call(store, left, given, began)
+
+
+def is_asked_for(name: str, given: argparse.Namespace) -> bool:
+    """Return whether a suite, or `figures`, is to be measured."""
+    return not given.only or any(fnmatch(name, pattern) for pattern in given.only)
+
+
+def collect_files(store: ResultStore, files: Sequence[Path]) -> None:
+    """Add lines to the committed ones, and copy data of figures into the repository."""
+    others = collect_data(files, FIGURE_DATA)
+    collect(store, [path for path in others if ".jsonl" in path.suffixes])
 
 
 def measure_call(
@@ -670,10 +685,12 @@ def measure_call(
         if device.type == "cuda":
             compile_in_parallel(chosen, time.monotonic() + 1.5 * compiling)
         Call(store, given.out, until, given.device).run(chosen)
+        if is_asked_for("figures", given):
+            measure_data(given.out, until - time.monotonic(), FIGURE_DATA)
     signal.setitimer(signal.ITIMER_REAL, 0.0)
     if given.kernels:
         pack(given.out / "kernels.tgz")
-    collect(store, sorted(given.out.glob("*.jsonl")))
+    collect_files(store, sorted(given.out.iterdir()))
     write_pages(store)
     print(describe_left(forecasts(store), given.seconds))
 

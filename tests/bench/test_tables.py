@@ -2,6 +2,7 @@
 
 import shutil
 import tomllib
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -134,6 +135,28 @@ def test_a_row_that_fails_does_not_stop_the_others(
 
     monkeypatch.setattr(tables, "prepare_pairs", fail)
     assert measure(store, tmp_path / "out") == []
+
+
+def test_suites_and_figures_can_be_chosen() -> None:
+    """By patterns; without any, everything is measured."""
+    names = ("mutated-tsp", "figures")
+    found: list[list[bool]] = []
+    for only in ([], ["mutated-*"], ["figures"]):
+        given = Namespace(only=only)
+        found.append([tables.is_asked_for(name, given) for name in names])
+    assert found == [[True, True], [True, False], [False, True]]
+
+
+def test_only_lines_are_collected_as_lines(store: ResultStore, tmp_path: Path) -> None:
+    """Kernels and folders of a call are left where they are."""
+    measure(store, tmp_path / "out")
+    (path,) = store.files()
+    lines = path.read_bytes()
+    path.unlink()
+    (tmp_path / "out" / "kernels.tgz").write_bytes(b"no lines")
+    (tmp_path / "out" / "folder").mkdir()
+    tables.collect_files(store, sorted((tmp_path / "out").iterdir()))
+    assert path.read_bytes() == lines
 
 
 def test_a_call_takes_what_fits() -> None:
