@@ -47,6 +47,21 @@ def test_rates_beside_recorded_ones(
     assert "not recorded" in lines[2]
 
 
+def test_rates_of_plain_torch_only_have_to_be_measured(tool: ModuleType) -> None:
+    """They depend on the host, so a lower one is no fault of the kernels."""
+    recorded = {"rollout: a, torch": 100.0, "rollout: a, fused": 100.0}
+    lower = {"rollout: a, torch": 50.0, "rollout: a, fused": 95.0}
+    assert tool.print_rates(lower, recorded) == 0
+    assert tool.print_rates({"rollout: a, fused": 95.0}, recorded) == 1
+
+
+def test_two_rates_of_one_name_are_refused(tool: ModuleType) -> None:
+    """The second would hide the first."""
+    rates = {"rollout: a, fused": 1.0}
+    with pytest.raises(ValueError, match="two micro-benchmarks measure 'rollout: a, fused'"):
+        tool.add_rates(rates, {"rollout: a, fused": 2.0})
+
+
 def test_lines_of_benchmarks_are_read(tool: ModuleType, tmp_path: Path) -> None:
     """Where a line has no rate, calls per second stand for it."""
     file = tmp_path / "lines.jsonl"

@@ -65,6 +65,8 @@ def make_workload(harness: Harness, given: argparse.Namespace) -> Workload:
     if given.layer:
         memory = replace(memory, layer=make_layer(policy.architecture.width, count, harness.device))
     title = f"{policy.problem} {size}, {count} instances"
+    options = {"one latent": given.same, "with a layer": given.layer, "bfloat16": given.half}
+    title = ", ".join([*(name for name, is_on in options.items() if is_on), title])
     return Workload(policy, batch, memory, problem.starts(batch), given.engines, title)
 
 
