@@ -48,17 +48,15 @@ class Objective:
     therefore re-sampled, `samples` times each, and these samples are compared.
     """
 
-    loss: Literal["reinforce", "prefer", "imitate", "mixture"] = "reinforce"
+    loss: Literal["reinforce", "prefer", "imitate"] = "reinforce"
     # Latents per instance. 1: a single policy, at the centre of its space. Population: its members.
     latents: int = 1
     # Starts per instance, the same for all latents. Job shop: rollouts per latent.
     starts: int = 100
-    # Temperature of sampled rollouts. With `reinforce` and `mixture` it is also that of the policy
-    # which learns, and at least 0.25: a nearly deterministic policy, whose latents decide. With
-    # `prefer` it is 1.
+    # Temperature of sampled rollouts. With `reinforce` it is also that of the policy which learns,
+    # and at least 0.25: a nearly deterministic policy, whose latents decide. With `prefer` it is 1.
     temperature: float = 1.0
     # imitate: candidates per instance that are improved before the best is chosen.
-    # mixture: plans of each instance that are learnt, each from another start.
     top: int = 1
     # imitate: rounds of local search on the candidates.
     improve: int = 0
@@ -90,7 +88,7 @@ class Objective:
     # reinforce: weight of a contrast between latents. It makes a winner's plan likelier under its
     # own latent than under rivals, which are other latents of the same instance. 0: none.
     contrast: float = 0.0
-    # reinforce, mixture: rivals of each winner; every one is scored like the winner.
+    # reinforce: rivals of each winner; every one is scored like the winner.
     rivals: int = 4
 
     def __post_init__(self) -> None:

@@ -100,8 +100,7 @@ def test_changes_from_the_command_line(recipe) -> None:
         (
             "[objective]\nloss = 'poppy'",
             [],
-            "objective: loss is 'poppy'; "
-            "expected one of 'reinforce', 'prefer', 'imitate', 'mixture'",
+            "objective: loss is 'poppy'; expected one of 'reinforce', 'prefer', 'imitate'",
         ),
         ("size = '6x6'", [], "size is '6x6'; expected a number of type int for tsp"),
         ("sizes = [200, '6x6']", [], "size is '6x6'; expected a number of type int for tsp"),

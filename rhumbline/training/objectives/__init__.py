@@ -6,7 +6,6 @@ from typing import Any
 from rhumbline.errors import InputError
 from rhumbline.training.config import Objective
 from rhumbline.training.objectives.imitate import Imitate
-from rhumbline.training.objectives.mixture import Mixture
 from rhumbline.training.objectives.objective import TrainingObjective
 from rhumbline.training.objectives.prefer import Prefer
 from rhumbline.training.objectives.reinforce import Reinforce
@@ -15,7 +14,6 @@ OBJECTIVES: dict[str, type[TrainingObjective]] = {
     "reinforce": Reinforce,
     "prefer": Prefer,
     "imitate": Imitate,
-    "mixture": Mixture,
 }
 
 

@@ -34,11 +34,17 @@ class Reinforce(TrainingObjective):
     refusals: ClassVar[Mapping[str, str]] = {
         "baseline": "'second' and 'critic' are for loss 'reinforce', not '{loss}'",
         "contrast": "is for loss 'reinforce', not '{loss}'",
-        "rivals": "is for losses 'reinforce' and 'mixture', not '{loss}'",
+        "rivals": "is for loss 'reinforce', not '{loss}'",
     }
 
     def __post_init__(self) -> None:
-        check_temperature(self.temperature, "reinforce")
+        # Kernels subtract the bound of the logits, 10 / temperature, which must not exceed 40.
+        min_temperature = 0.25
+        if not self.temperature >= min_temperature:
+            raise InputError(
+                f"objective.temperature is {shorten(self.temperature)}; expected at least "
+                f"{min_temperature} with loss 'reinforce'"
+            )
         if self.temperature != 1.0 and self.certain < 1.0:
             raise InputError(
                 "objective.certain is for temperature 1: near-deterministic decisions are most of "
@@ -116,17 +122,6 @@ class Reinforce(TrainingObjective):
         group = 1 + self.rivals
         contrast = contrast_weight(weight, scores.detach(), group)
         return weight + self.contrast * contrast
-
-
-def check_temperature(temperature: float, loss: str) -> None:
-    """Refuse a temperature of the policy that learns which kernels cannot score."""
-    # Kernels subtract the bound of the logits, 10 / temperature, which must not exceed 40.
-    min_temperature = 0.25
-    if not temperature >= min_temperature:
-        raise InputError(
-            f"objective.temperature is {shorten(temperature)}; expected at least "
-            f"{min_temperature} with loss '{loss}'"
-        )
 
 
 def pomo_weight(cost: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
