@@ -125,7 +125,7 @@ def describe_customers(instance: CVRPInstance) -> Any:
     near = np.insert(near, 0, 0, axis=0)  # the row of the depot has no meaning
     near_leg = instance.legs(nodes[:, None], near)
     demand = np.asarray(instance.demands, np.int64)
-    return Customers(legs, near.astype(np.int32), near_leg, demand, int(instance.capacity))
+    return Customers(legs, near.astype(np.uint32), near_leg, demand, int(instance.capacity))
 
 
 class Annealing:
