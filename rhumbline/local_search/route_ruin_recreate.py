@@ -53,22 +53,43 @@ class AnnealingTuning:
     route_customers_between_clock_checks: int = 50_000
     # After this many steps for each customer a round has cooled down, whatever time is left.
     steps_per_customer: int = 5_000
-    # The search ends after this many consecutive rounds without a cheaper plan.
-    idle_rounds: int = 3
+    # Up to so many rounds share the time, if each has about these steps for each customer or more.
+    # The first one has two shares. The others begin with the best plan, which a lower temperature
+    # does not destroy; one in `rounds` is as hot as the first one.
+    # 18 files of CVRPLIB X, 8.4 s of one core, 1 or 2 seeds: a mean gap of 0.25 %, and 0.32 % with
+    # one round for all of the time and steps that took 11 % longer (-0.07 ± 0.06 points).
+    rounds: int = 4
+    least_steps_per_customer: float = 200.0
+    reheat_temperature: float = 0.15
+    # The search ends after this many consecutive rounds without a cheaper plan. One of them is hot.
+    idle_rounds: int = 4
     # The least time between reports, in multiples of the time that steps with a report took:
     # reading a plan of 10,000 customers takes as long as hundreds of steps.
     report_interval: float = 10.0
     # Share of the largest distance from the depot; an apparent gain below it is rounding.
     relative_tolerance: float = 1e-10
 
-    def temperature(self, share: float, steps_per_customer: float) -> float:
+    def time_shares(self, steps_per_customer: float, number: int) -> float:
+        """Return how many shares of the time a round leaves room for, its own as 1.
+
+        `number` counts rounds from 0; `steps_per_customer` are those that the time left has.
+        """
+        left = max(1.0, float(self.rounds - number))
+        if number == 0:
+            left = (left + 1.0) / 2.0
+        wanted = steps_per_customer / self.least_steps_per_customer
+        return min(left, max(1.0, wanted))
+
+    def temperature(self, share: float, steps_per_customer: float, number: int = 0) -> float:
         """Return the temperature after a share of a round: equal factors in equal times.
 
-        `steps_per_customer` are those of the whole round.
+        `steps_per_customer` are those of the whole round, and `number` counts rounds from 0.
         """
         steps = steps_per_customer / self.steps_per_customer_for_first_temperature
         wanted = self.first_temperature * min(1.0, steps)
         first = max(self.least_first_temperature, wanted)
+        if number % self.rounds > 0:
+            first = self.reheat_temperature
         return first * (self.last_temperature / first) ** share
 
 
@@ -125,7 +146,7 @@ def describe_customers(instance: CVRPInstance) -> Any:
     near = np.insert(near, 0, 0, axis=0)  # the row of the depot has no meaning
     near_leg = instance.legs(nodes[:, None], near)
     demand = np.asarray(instance.demands, np.int64)
-    return Customers(legs, near.astype(np.int32), near_leg, demand, int(instance.capacity))
+    return Customers(legs, near.astype(np.uint32), near_leg, demand, int(instance.capacity))
 
 
 class Annealing:
@@ -177,27 +198,34 @@ class Annealing:
     def run(self, end: float) -> None:
         """Run rounds from the best plan, until the time `end` or some rounds without success."""
         idle = 0
+        number = 0
         max_idle = TUNING.idle_rounds
         while idle < max_idle and not self.stopped.is_set():
             if time.monotonic() >= end:
                 break
-            is_better = self.run_round(end)
+            is_better = self.run_round(end, number)
             idle = 0 if is_better else idle + 1
+            number += 1
 
-    def run_round(self, end: float) -> bool:
-        """Cool down once, by the time `end` or sooner; return whether a cheaper plan was found."""
+    def run_round(self, end: float, number: int) -> bool:
+        """Cool down once, by the time `end` or sooner; return whether a cheaper plan was found.
+
+        `number` counts rounds from 0. Early ones leave time for those that follow.
+        """
         self.return_to_best()
         began = time.monotonic()
         done = 0
         is_better = False
         next_report = began
-        while done < self.max_round_steps and not self.stopped.is_set():
+        while not self.stopped.is_set():
             now = time.monotonic()
             if now >= end:
                 break
-            share = max(done / self.max_round_steps, (now - began) / (end - began))
+            share = self.round_share(done, (now - began) / (end - began), number)
+            if share >= 1.0:
+                break
             expected = done / share if share > 0.0 else 0.0
-            temperature = TUNING.temperature(share, expected / self.customer_count)
+            temperature = TUNING.temperature(share, expected / self.customer_count, number)
             times = self.steps_before_check()
             is_better |= self.run_steps(temperature, times)
             done += times
@@ -207,6 +235,14 @@ class Annealing:
                 next_report = now + passed * TUNING.report_interval
         self.report_best()
         return is_better
+
+    def round_share(self, done: int, time_share: float, number: int) -> float:
+        """Return the share of a round after `done` steps and a share of the time that was left."""
+        step_share = done / self.max_round_steps
+        if time_share <= 0.0:
+            return step_share
+        steps = done / time_share / self.customer_count
+        return max(step_share, time_share * TUNING.time_shares(steps, number))
 
     def steps_before_check(self) -> int:
         """Return how many steps to make before the next look at the clock."""

@@ -543,13 +543,14 @@ def record_temperatures(
     return passed
 
 
-def temperatures_at(*shares: float, steps: float) -> list[float]:
+def temperatures_at(*shares: float, steps: float, number: int = 0) -> list[float]:
     """Return the temperatures of a round that makes so many steps for each customer.
 
     The number is unknown before the first step, which is as for 0.
     """
     tuning = route_ruin_recreate.TUNING
-    return [tuning.temperature(share, steps if share > 0.0 else 0.0) for share in shares]
+    known = [steps if share > 0.0 else 0.0 for share in shares]
+    return [tuning.temperature(*pair, number) for pair in zip(shares, known, strict=True)]
 
 
 def test_it_cools_down(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -564,14 +565,41 @@ def test_it_cools_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If time is left, the next round begins with the best plan; three failures end the search."""
+    """If time is left, the next round begins with the best plan; four failures end the search."""
     search = make_search(delivery(10, 1))
     search.max_round_steps = 2 * route_ruin_recreate.TUNING.steps_between_clock_checks
-    passed = record_temperatures(search, monkeypatch, [False, False, True, False, *[False] * 6])
+    passed = record_temperatures(search, monkeypatch, [False, False, True, False, *[False] * 8])
     search.plan.size[:] = 0
     search.run(1000.0)
-    assert passed == pytest.approx(temperatures_at(0, 0.5, steps=20.0) * 5)
+    expected = list[float]()
+    for number in range(6):
+        expected += temperatures_at(0, 0.5, steps=20.0, number=number)
+    assert passed == pytest.approx(expected)
+    assert expected[0] == expected[8] > expected[2] == expected[4]
     assert current_plan(search) == single_routes(delivery(10, 1))
+
+
+def test_rounds_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of enough steps the first round has two fifths, and three others one fifth each."""
+    search = make_search(delivery(10, 1))
+    tuning = replace(route_ruin_recreate.TUNING, least_steps_per_customer=1.0)
+    monkeypatch.setattr(route_ruin_recreate, "TUNING", tuning)
+    passed = record_temperatures(search, monkeypatch, [True] * 20)
+    search.run(50.0)
+    begins = [k for k in range(1, 20) if passed[k] > passed[k - 1]]
+    assert begins == [8, 12, 16]
+    assert passed[8] == passed[16] == pytest.approx(tuning.reheat_temperature)
+
+
+def test_few_steps_are_for_one_round() -> None:
+    """Rounds share the time as long as each has steps enough; later ones need not share it."""
+    tuning = route_ruin_recreate.TUNING
+    least = tuning.least_steps_per_customer
+    assert tuning.time_shares(0.5 * least, 0) == tuning.time_shares(least, 1) == 1.0
+    assert tuning.time_shares(1.5 * least, 0) == 1.5
+    assert tuning.time_shares(100 * least, 0) == (tuning.rounds + 1) / 2
+    assert tuning.time_shares(100 * least, 1) == tuning.rounds - 1
+    assert tuning.time_shares(100 * least, tuning.rounds) == 1.0
 
 
 def test_costs_are_those_of_the_plan_that_a_round_begins_with() -> None:
@@ -594,5 +622,5 @@ def test_the_last_round_is_cold_when_time_is_up(monkeypatch: pytest.MonkeyPatch)
     passed = record_temperatures(search, monkeypatch, [False] * 6)
     search.run(15.0)
     first = temperatures_at(0, 0.25, 0.5, 0.75, steps=40.0)
-    second = temperatures_at(0, 0.5, steps=20.0)
+    second = temperatures_at(0, 0.5, steps=20.0, number=1)
     assert passed == pytest.approx(first + second)

@@ -193,13 +193,13 @@ def test_ruin_on_each_thread(workers: int, monkeypatch: pytest.MonkeyPatch) -> N
         route_ruin_recreate.Annealing.run_round,
     )
 
-    def watched(search: route_ruin_recreate.Annealing, end: float) -> bool:
+    def watched(search: route_ruin_recreate.Annealing, end: float, number: int) -> bool:
         if all(ident != get_ident() for ident, _, _ in begun):
             begun.append(
                 (get_ident(), int(search.random[0]), tuple(map(tuple, search.plan.link.tolist())))
             )
             meet()
-        return run_round(search, end)
+        return run_round(search, end, number)
 
     tuning = replace(route_ruin_recreate.TUNING, steps_per_customer=20)
     monkeypatch.setattr(route_ruin_recreate, "TUNING", tuning)

@@ -26,6 +26,11 @@ def integers(*shape: int) -> np.ndarray:
     return np.zeros(shape, np.int32)
 
 
+def node_numbers(*shape: int) -> np.ndarray:
+    """Return unsigned 32-bit zeros."""
+    return np.zeros(shape, np.uint32)
+
+
 def long_integers(*shape: int) -> np.ndarray:
     """Return 64-bit zeros."""
     return np.zeros(shape, np.int64)
@@ -36,11 +41,11 @@ def make_plan(routes: Sequence[Sequence[int]], count: int, size: int) -> RoutePl
 
     The kernel sets everything but the links and ends before its first step.
     """
-    links = integers(2, size)
-    ends = integers(2, count)
+    links = node_numbers(2, size)
+    ends = node_numbers(2, count)
     sizes = integers(count)
     for r, route in enumerate(routes):
-        walk = np.asarray([DEPOT, *route, DEPOT], dtype=np.int32)
+        walk = np.asarray([DEPOT, *route, DEPOT], dtype=np.uint32)
         customers = walk[1:-1]
         links[BEFORE, customers] = walk[:-2]
         links[BEHIND, customers] = walk[2:]
@@ -62,7 +67,8 @@ def make_log(count: int, size: int) -> RouteLog:
     """Return an empty log for `count` routes."""
     stamps = long_integers(count)
     begin = long_integers(count + 1)
-    return RouteLog(stamps, integers(count), begin, integers(size), long_integers(2))
+    nodes = node_numbers(size)
+    return RouteLog(stamps, integers(count), begin, nodes, long_integers(2))
 
 
 def make_best(plan: RoutePlan) -> BestPlan:
@@ -75,7 +81,7 @@ def make_best(plan: RoutePlan) -> BestPlan:
 
 def make_queue(size: int) -> Queue:
     """Return an empty queue of customers."""
-    return Queue(integers(size), np.zeros(size, np.bool_), long_integers(2))
+    return Queue(node_numbers(size), np.zeros(size, np.bool_), long_integers(2))
 
 
 def make_segments() -> Segments:
@@ -83,7 +89,9 @@ def make_segments() -> Segments:
     count = MAX_SEGMENT
     far_leg = np.zeros(count)
     saved = np.zeros(count)
-    return Segments(integers(count), integers(count), far_leg, saved, long_integers(count))
+    end = node_numbers(count)
+    beyond = node_numbers(count)
+    return Segments(end, beyond, far_leg, saved, long_integers(count))
 
 
 def make_scratch(size: int) -> Scratch:
@@ -92,9 +100,9 @@ def make_scratch(size: int) -> Scratch:
         long_integers(MOVE_NUMBERS),
         np.zeros(1),
         make_segments(),
-        integers(size),
-        integers(size),
-        integers(size),
+        node_numbers(size),
+        node_numbers(size),
+        node_numbers(size),
         np.zeros(size),
     )
 

@@ -1,5 +1,8 @@
 """numba: the records that the route search works on, and their types for signatures.
 
+Nodes are unsigned numbers: numba tests every signed index for a count from the end, which took a
+tenth of the time of a step.
+
 Memory grows with customers times neighbours, plus routes; the length of routes does not matter.
 """
 
@@ -120,14 +123,14 @@ class Settings(NamedTuple):
 
 
 INTS, LONGS, FLOATS, FLAGS = types.int32[::1], types.int64[::1], types.float64[::1], types.boolean[::1]
-INT_ROWS, FLOAT_ROWS = types.int32[:, ::1], types.float64[:, ::1]
-CUSTOMERS = types.NamedTuple([LEGS, INT_ROWS, FLOAT_ROWS, LONGS, types.int64], Customers)
+NODES, NODE_ROWS, FLOAT_ROWS = types.uint32[::1], types.uint32[:, ::1], types.float64[:, ::1]
+CUSTOMERS = types.NamedTuple([LEGS, NODE_ROWS, FLOAT_ROWS, LONGS, types.int64], Customers)
 ROUTE_PLAN = types.NamedTuple(
-    [INT_ROWS, FLOAT_ROWS, INTS, INTS, LONGS, INT_ROWS, INTS, LONGS, INTS, INTS, LONGS], RoutePlan
+    [NODE_ROWS, FLOAT_ROWS, INTS, INTS, LONGS, NODE_ROWS, INTS, LONGS, INTS, INTS, LONGS], RoutePlan
 )
-ROUTE_LOG = types.NamedTuple([LONGS, INTS, LONGS, INTS, LONGS], RouteLog)
-BEST_PLAN = types.NamedTuple([INTS, INTS, FLAGS, INTS, LONGS], BestPlan)
-QUEUE = types.NamedTuple([INTS, FLAGS, LONGS], Queue)
-SEGMENTS = types.NamedTuple([INTS, INTS, FLOATS, FLOATS, LONGS], Segments)
-SCRATCH = types.NamedTuple([LONGS, FLOATS, SEGMENTS, INTS, INTS, INTS, FLOATS], Scratch)
+ROUTE_LOG = types.NamedTuple([LONGS, INTS, LONGS, NODES, LONGS], RouteLog)
+BEST_PLAN = types.NamedTuple([NODES, NODES, FLAGS, INTS, LONGS], BestPlan)
+QUEUE = types.NamedTuple([NODES, FLAGS, LONGS], Queue)
+SEGMENTS = types.NamedTuple([NODES, NODES, FLOATS, FLOATS, LONGS], Segments)
+SCRATCH = types.NamedTuple([LONGS, FLOATS, SEGMENTS, NODES, NODES, NODES, FLOATS], Scratch)
 SETTINGS = types.NamedUniTuple(types.float64, 4, Settings)
