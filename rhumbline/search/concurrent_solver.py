@@ -9,6 +9,7 @@ has kept, and enters those of ended slices into the account. Strategies read the
 so `cmaes-refine` refines them like a warm start.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,9 @@ class ConcurrentTuning:
     # Of the seconds of a search, for one slice of each instance.
     slice_share: float = 0.1
     min_slice_seconds: float = 0.1
+    # A solver that ends after less than this share of a slice has found what it can: it has met a
+    # lower bound, or nothing has helped for long. Its next slice waits for a cheaper plan.
+    exhausted_share: float = 0.5
     # The search offers its plans this often while all instances have a slice. Reading them makes
     # the host wait for the GPU.
     offers_per_round: int = 10
@@ -74,6 +78,8 @@ class HostPlans:
     construction: Candidate | None = None  # if it costs less than the first plans of the search
     best: Candidate | None = None  # of the local search, if it costs less than all it started from
     cost_before: int | float | None = None  # of the best plan before the first slice
+    # Of the best plan when the solver ended early; only a cheaper one is improved again.
+    exhausted_cost: float = math.inf
     trouble: str = ""  # what ended the local search of this instance
     entered: set[Plan] = field(default_factory=set[Plan])  # into the account, as decoded from it
 
@@ -82,6 +88,12 @@ class HostPlans:
         """All plans that a slice may start from."""
         others = [plan for plan in (self.construction, self.best) if plan is not None]
         return [*self.offered, *others]
+
+    @property
+    def least_cost(self) -> float:
+        """The cost of the cheapest plan, infinite if there is none."""
+        costs = [plan.cost for plan in self.plans]
+        return min(costs, default=math.inf)
 
     def decode(self, problem: Problem[Any, Any]) -> None:
         """Replace the plans of the search by newer ones, if there are any."""
@@ -97,16 +109,14 @@ class HostPlans:
         built = first_candidate(self.instance, None)
         if built is None or not is_feasible(built.plan, self.instance):
             return
-        costs = [plan.cost for plan in self.plans]
-        if not costs or built.cost < min(costs):
+        if built.cost < self.least_cost:
             self.construction = built
 
     def improve(self, plan: Plan, solver: str) -> bool:
         """Check and price a plan of the solver; keep it and return True if it is the best one."""
         plan.check(self.instance)
         cost = plan.cost(self.instance)
-        least = min(known.cost for known in self.plans)
-        if not costs_less(cost, least):
+        if not costs_less(cost, self.least_cost):
             return False
         self.best = Candidate(plan, cost, solver)
         return True
@@ -145,14 +155,14 @@ class ConcurrentSolver:
         The search has made a step. The local search begins at the first call.
         """
         finished = newest_by_instance(self.finished)
-        if finished:
+        if finished:  # they enter also if the thread has just ended
             rows = range(self.task.count)
             decoded = enter_plans(self.task, [finished.get(row) for row in rows])
             for known, plan in zip(self.known, decoded, strict=True):
                 if plan is not None:
                     known.entered.add(plan)
         now = time.monotonic()
-        if now < self.next_offer:
+        if now < self.next_offer or self.ended.is_set():
             return
         self.offered = kept_sequences(self.task)
         if self.thread is None:
@@ -207,7 +217,7 @@ class ConcurrentSolver:
                 for place in range(len(self.known)):
                     self.run_slice(place)
                 passed = time.monotonic() - began
-                if passed < TUNING.min_slice_seconds:  # optima, or plans over a limit
+                if passed < TUNING.min_slice_seconds:  # there was nothing to improve
                     self.ending.wait(TUNING.min_slice_seconds)
         except BaseException as error:
             self.failure = error
@@ -232,18 +242,26 @@ class ConcurrentSolver:
             known.add_construction()
         if not known.plans:
             return  # all exceed a limit of the instance
+        least = known.least_cost
         if known.cost_before is None:
-            known.cost_before = min(plan.cost for plan in known.plans)
+            known.cost_before = least
+        elif least >= known.exhausted_cost:
+            return
         best_before = known.best
+        seconds = self.next_slice_seconds()
+        began = time.monotonic()
         try:
-            self.improve(place)
+            self.improve(place, seconds)
         except Exception as error:  # the search continues without it
             known.trouble = str(error) or type(error).__name__
+        passed = time.monotonic() - began
+        if passed < TUNING.exhausted_share * seconds:
+            known.exhausted_cost = known.least_cost
         if known.best is not None and known.best is not best_before:
             self.finished.put((place, known.best.plan))
 
-    def improve(self, place: int) -> None:
-        """Run the solver for one slice, and keep and report its plans as they come."""
+    def improve(self, place: int, seconds: float) -> None:
+        """Run the solver for some seconds, and keep and report its plans as they come."""
         known = self.known[place]
         tools = self.task.plan_tools("different plans")
         starts = different_plans(
@@ -259,7 +277,7 @@ class ConcurrentSolver:
         solver.improve(
             known.instance,
             [start.plan for start in starts],
-            self.next_slice_seconds(),
+            seconds,
             seed,
             partial(self.report, place),
             self.slice_stopped,

@@ -88,12 +88,18 @@ def solver(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     It finds nothing after the search.
     """
     fake = SimpleNamespace(starts=[], seeds=[], seconds=[], work=lambda call: None)
+    fake.uses_its_time = True
+    short = replace(concurrent.TUNING, slice_share=0.0, min_slice_seconds=0.05)
+    monkeypatch.setattr(concurrent, "TUNING", short)
 
     def improve(instance, plans, seconds, seed, on_plan, stopped) -> None:
         fake.starts.append([plan.cost(instance) for plan in plans])
         fake.seeds.append(seed)
         fake.seconds.append(seconds)
+        end = time.monotonic() + seconds
         fake.work(SimpleNamespace(instance=instance, found=on_plan, stopped=stopped))
+        if fake.uses_its_time:
+            stopped.wait(max(0.0, end - time.monotonic()))
 
     monkeypatch.setattr(improvers, "load_stoppable", lambda name: SimpleNamespace(improve=improve))
     monkeypatch.setattr(improvers, "improve_plans", lambda *given: None)
@@ -267,7 +273,8 @@ def test_a_plan_of_the_solver_becomes_the_incumbent_of_the_search(policy, solver
             call.found(OPTIMUM)
 
     solver.work = work
-    strategy = SlowSampling(lambda: len(solver.starts) > 2)
+    strategy = SlowSampling()
+    strategy.until = lambda: len(solver.starts) > 2 and [OPTIMAL_COST] in strategy.costs
     solution, interrupted = run(policy, strategy)
     assert not interrupted
     assert strategy.costs[0] > [OPTIMAL_COST]
@@ -320,6 +327,24 @@ def test_a_slice_starts_from_different_plans(policy, solver) -> None:
         assert costs == sorted(costs)
     assert solver.seeds == list(range(len(solver.seeds)))
     assert all(seconds > 0 for seconds in solver.seconds)
+
+
+def test_a_solver_that_ends_early_waits_for_a_cheaper_plan(policy, solver) -> None:
+    """It has found all that it can from the plans that it was given."""
+    solver.uses_its_time = False
+    strategy = SlowSampling(seconds=0.05)
+
+    def plant(task: Task, number: int) -> None:
+        if number == 10:
+            assert len(solver.starts) == 1
+            enter_plans(task, [OPTIMUM])
+
+    strategy.before_step = plant
+    strategy.until = lambda: len(solver.starts) > 1
+    worse = two_opt_neighbours(OPTIMUM)[0]
+    solver.work = lambda call: call.found(worse)
+    run(policy, strategy)
+    assert [costs[0] for costs in solver.starts][1:] == [OPTIMAL_COST]
 
 
 def test_each_instance_gets_its_own_plans(policy, solver, make_instances) -> None:
@@ -588,11 +613,13 @@ def test_the_event_of_a_slice_does_not_end_the_next(policy, monkeypatch) -> None
     def improve(instance, plans, seconds, seed, on_plan, stopped) -> None:
         assert not stopped.is_set()
         events.append(stopped)
-        time.sleep(0.01)
+        time.sleep(seconds)
         stopped.set()
 
     monkeypatch.setattr(improvers, "load_stoppable", lambda name: SimpleNamespace(improve=improve))
     monkeypatch.setattr(improvers, "improve_plans", lambda *given: None)
+    short = replace(concurrent.TUNING, slice_share=0.0, min_slice_seconds=0.05)
+    monkeypatch.setattr(concurrent, "TUNING", short)
     solution, _ = run(policy, SlowSampling(lambda: len(events) > 2))
     assert len({id(event) for event in events}) == len(events) > 1
     assert solution.then is not None
