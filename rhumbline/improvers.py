@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from threading import Event
 from typing import Any, Protocol, cast
 
 from rhumbline.domains import DOMAINS
@@ -28,6 +29,9 @@ class Solver:
     package: str
     extra: str
     needs_table: bool = False  # of all distances, which large instances do not have
+    # Whether the module is a `StoppableModule`: our own local searches, whose kernels release
+    # Python's global lock.
+    is_stoppable: bool = False
 
 
 class SolverModule(Protocol):
@@ -54,14 +58,37 @@ class SolverModule(Protocol):
         ...
 
 
+class StoppableModule(Protocol):
+    """A solver that another thread can end."""
+
+    def improve(
+        self,
+        instance: Any,
+        plans: Sequence[Any],
+        seconds: float,
+        seed: int,
+        on_plan: Callable[[Any], None],
+        stopped: Event | None = None,
+    ) -> None:
+        """Do the same as a `SolverModule`, but end soon after `stopped` is set.
+
+        The last plan is reported before. The event belongs to one call, which sets it at its end.
+        """
+        ...
+
+
 SOLVERS = {
-    "ils": Solver((Tour,), "rhumbline.local_search.tour_ils", "numba", "cpu"),
+    "ils": Solver((Tour,), "rhumbline.local_search.tour_ils", "numba", "cpu", is_stoppable=True),
     "lkh": Solver((Tour,), "rhumbline.external.lkh", "elkai", "lkh", needs_table=True),
     "pyvrp": Solver(
         (Tour, Routes), "rhumbline.external.pyvrp", "pyvrp", "solvers", needs_table=True
     ),
-    "ruin": Solver((Routes,), "rhumbline.local_search.route_ruin_recreate", "numba", "cpu"),
-    "tabu": Solver((Schedule,), "rhumbline.local_search.schedule_tabu", "numba", "cpu"),
+    "ruin": Solver(
+        (Routes,), "rhumbline.local_search.route_ruin_recreate", "numba", "cpu", is_stoppable=True
+    ),
+    "tabu": Solver(
+        (Schedule,), "rhumbline.local_search.schedule_tabu", "numba", "cpu", is_stoppable=True
+    ),
     "cpsat": Solver((Schedule,), "rhumbline.external.cpsat", "ortools", "solvers"),
 }
 # "auto" stands for the domain's `improver`, where it can help.
@@ -72,6 +99,13 @@ def load_solver(name: str) -> SolverModule:
     """Return the module of a solver; its package need not be installed."""
     module = import_module(SOLVERS[name].module)
     return cast(SolverModule, module)
+
+
+def load_stoppable(name: str) -> StoppableModule:
+    """Return the module of a solver that another thread can end."""
+    assert SOLVERS[name].is_stoppable, name
+    module: Any = load_solver(name)
+    return module
 
 
 def solved_problems(name: str) -> list[str]:

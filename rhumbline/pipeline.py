@@ -21,7 +21,7 @@ from rhumbline.decoding import EngineName
 from rhumbline.domains import DOMAINS, find_policy_family, plan_tools
 from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra, shorten
 from rhumbline.kernels.background import COMPILATION_TIME
-from rhumbline.kernels.threads import SHARED_CORES
+from rhumbline.kernels.threads import SHARED_CORES, worker_threads
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
@@ -33,6 +33,7 @@ from rhumbline.search.after_search import (
     run_warm_up,
     solve_task,
 )
+from rhumbline.search.concurrent_solver import can_work_concurrently
 from rhumbline.search.driver import Budget, Progress, collect_solutions
 from rhumbline.search.first_plans import first_solutions, latest_end
 from rhumbline.search.solution import Solution
@@ -392,7 +393,7 @@ def is_trivial(group: Group) -> bool:
 def limit_to_one_attempt(run: GroupRun) -> GroupRun:
     """Return the same run with one attempt and no phases after it, whatever the budget is."""
     budget = Budget(attempts=1)
-    after = replace(run.after, polish=False, then=None)
+    after = replace(run.after, polish=False, then=None, concurrent=False)
     return replace(run, strategy_name="greedy", strategy=Greedy(), budget=budget, after=after)
 
 
@@ -407,6 +408,9 @@ def resolve_after_search(group: Group, task: Task | HostTask, request: SolveRequ
     if budget is DEFAULT_BUDGET:
         seconds = TUNING.default_solver_share * TUNING.default_seconds
         after = replace(after, max_solver_seconds=seconds)
+    cores = worker_threads()
+    if can_work_concurrently(task.device.type, budget, after.then, task.count, cores):
+        return replace(after, concurrent=True)
     return after
 
 

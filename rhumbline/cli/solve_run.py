@@ -268,7 +268,8 @@ def group_header(run: GroupRun) -> str:
     if task.copies > 1:
         search += f", {task.copies} symmetries"
     if run.after.then:
-        search += f", then {run.after.then}"
+        search += ", with " if run.after.concurrent else ", then "
+        search += run.after.then
     return render.task_line(task, policy, search)
 
 

@@ -110,11 +110,12 @@ def improve(
     seconds: float,
     seed: int,
     on_plan: RoutesListener,
+    stopped: Event | None = None,
 ) -> None:
     """Improve the first plan, which is the cheapest, on each thread; report each cheaper plan."""
     if instance.size <= 2:
         return
-    stopped = Event()
+    stopped = stopped or Event()
     workers = threads.thread_count()
     end = time.monotonic() + seconds
 

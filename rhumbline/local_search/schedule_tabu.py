@@ -66,9 +66,10 @@ def improve(
     seconds: float,
     seed: int,
     on_plan: ScheduleListener,
+    stopped: Event | None = None,
 ) -> None:
     """Run rounds until the time is up or a lower bound is met; report each shorter schedule."""
-    stopped = Event()
+    stopped = stopped or Event()
     workers = threads.thread_count()
 
     def work(report: ScheduleListener) -> None:

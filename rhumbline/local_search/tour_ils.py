@@ -56,10 +56,15 @@ def prepare() -> None:
 
 
 def improve(
-    instance: TSPInstance, plans: Sequence[Tour], seconds: float, seed: int, on_plan: TourListener
+    instance: TSPInstance,
+    plans: Sequence[Tour],
+    seconds: float,
+    seed: int,
+    on_plan: TourListener,
+    stopped: Event | None = None,
 ) -> None:
     """Kick each plan for a while, then the best of them; report each shorter tour."""
-    stopped = Event()
+    stopped = stopped or Event()
     workers = threads.thread_count()
     began = time.monotonic()
 

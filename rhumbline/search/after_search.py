@@ -3,7 +3,8 @@
 The phases share the seconds of the budget. A search before a solver ends after half of them. A
 polish gets the last half second of the search's part, or a tenth of all seconds if that is less;
 the best plan of each instance is polished even if they have passed. A phase that ends early leaves
-its time to the next one.
+its time to the next one. On a GPU our own solver works at the same time as the search of few
+instances (`concurrent_solver`); both have all the seconds.
 
 The solver "auto" is our own for the problem, where it can help: it is installed, there are seconds,
 and enough of them for each instance. Elsewhere the search has all the time.
@@ -23,6 +24,7 @@ from rhumbline.domains import plan_tools
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import Plan
 from rhumbline.search import first_plans
+from rhumbline.search.concurrent_solver import ConcurrentSolver, HostPlans
 from rhumbline.search.driver import (
     Budget,
     Progress,
@@ -34,12 +36,13 @@ from rhumbline.search.driver import (
 from rhumbline.search.first_plans import construct_within, first_candidate
 from rhumbline.search.plan_sets import diverse
 from rhumbline.search.plan_sets.diverse import DiverseSet
-from rhumbline.search.plan_sets.similarity import (
-    edge_similarity,
-    pad_actions,
-    plan_edges,
+from rhumbline.search.solution import (
+    Candidate,
+    CostChange,
+    Solution,
+    costs_less,
+    is_feasible,
 )
-from rhumbline.search.solution import Candidate, CostChange, Solution
 from rhumbline.search.strategy import PlainStrategy, Strategy, warm_up_run_of
 from rhumbline.search.task import Task, set_warm_start
 from rhumbline.search.without_policy.host_task import HostTask
@@ -67,7 +70,6 @@ class AfterSearchTuning:
     polished_plans: int = 16
     handed_plans: int = 5  # that a solver gets
     max_plans: int = 100  # that can be asked for
-    relative_rounding: float = 1e-12  # of a sum of distances
 
 
 TUNING = AfterSearchTuning()
@@ -98,6 +100,8 @@ class AfterSearch:
     max_solver_seconds: float = math.inf  # of all instances together
     # Whether a constructed plan may be the result of a search without a solver.
     with_construction: bool = False
+    # Whether the solver, one of our own, works at the same time as the search.
+    concurrent: bool = False
 
     def __post_init__(self) -> None:
         if self.then == "none":
@@ -165,7 +169,9 @@ class AfterSearch:
 
     def phase_ends(self, seconds: float) -> tuple[float, float]:
         """Return after how many seconds the search and the polish end."""
-        share = self.search_share if self.then else 1.0
+        share = 1.0
+        if self.then and not self.concurrent:
+            share = self.search_share
         polish_end = seconds * share
         if not self.polish:
             return polish_end, polish_end
@@ -206,16 +212,10 @@ class Candidates:
 
     @property
     def best(self) -> Candidate:
-        """The cheapest plan, the earliest of equals.
-
-        Lengths that are added in another order differ by rounding, which is no improvement. Costs
-        may be negative.
-        """
+        """The cheapest plan, the earliest of equals."""
         costs = [c.cost for c in self.plans]
         least = min(costs)
-        rounding = math.copysign(TUNING.relative_rounding, least)
-        limit = least * (1.0 + rounding)
-        equals = (c for c in self.plans if c.cost <= limit)
+        equals = (c for c in self.plans if not costs_less(least, c.cost))
         return next(equals)
 
     def add(self, plan: Plan, phase: str) -> None:
@@ -239,6 +239,24 @@ class Candidates:
             self.plans = [first]
         elif first.cost < self.best.cost:
             self.plans.append(first)
+
+    def add_concurrent(self, known: HostPlans, solver: str) -> None:
+        """Add what a solver has found at the same time as the search.
+
+        Plans that it gave to the search are its own, also where they come back.
+        """
+        self.plans = [
+            replace(c, phase=solver) if c.plan in known.entered else c for c in self.plans
+        ]
+        others = [plan for plan in (known.construction, known.best) if plan is not None]
+        if self.solution.unmet and others:
+            self.solution = replace(self.solution, unmet=None)
+            self.plans = others
+        else:
+            best = self.best.cost
+            self.plans += [plan for plan in others if costs_less(plan.cost, best)]
+        if known.cost_before is not None:
+            self.then = CostChange(known.cost_before, self.best.cost, known.trouble)
 
     def improve(self, plan: Plan, phase: str) -> None:
         """Add a plan and keep only the best one of its phase."""
@@ -279,11 +297,15 @@ def solve_task(
         for progress in run_steps(ready, task, run.search_budget):
             steps.append(progress)
             run.watch_search(progress)
+            run.exchange_plans()
     except KeyboardInterrupt:
         interrupted = True
+    finally:
+        interrupted = run.end_concurrent() or interrupted
     found = collect_solutions(task, run.seconds, steps, interrupted=interrupted)
     plans = candidate_plans(task, found)
     instances = [Candidates(s, list(p)) for s, p in zip(found, plans, strict=True)]
+    run.add_concurrent(instances)
     if not interrupted and instances:
         try:
             run.run_phases(instances)
@@ -332,15 +354,6 @@ def candidate_plans(task: Task, found: Sequence[Solution]) -> Iterator[list[Cand
         yield sorted(plans, key=lambda c: c.cost)
 
 
-def is_feasible(plan: Plan, instance: Any) -> bool:
-    """Return whether a plan obeys all rules; rollouts do not know the limits of a fleet."""
-    try:
-        plan.check(instance)
-    except Infeasible:
-        return False
-    return True
-
-
 @dataclass
 class AfterSearchRun:
     """One run through all phases: the clock, and the callbacks."""
@@ -351,6 +364,7 @@ class AfterSearchRun:
     start_time: float
     watch: Callable[[Progress], None] | None
     announced: list[float] | None = None  # cheapest cost of each instance that was announced
+    concurrent: ConcurrentSolver | None = None  # that works at the same time as the search
 
     @property
     def seconds(self) -> float:
@@ -381,8 +395,31 @@ class AfterSearchRun:
             tools = self.task.plan_tools("a pool of plans")
             batch = self.task.original_batch
             self.task.account.diverse_set = DiverseSet(tools, self.after.plans_to_keep, batch)
+        if self.after.then and self.after.concurrent:
+            self.concurrent = ConcurrentSolver(self.task, self.after.then, TUNING.handed_plans)
         self.start_time = time.monotonic() - self.task.preparation_seconds
         return ready
+
+    def exchange_plans(self) -> None:
+        """Between two steps, exchange plans with the solver that works at the same time."""
+        if self.concurrent is None:
+            return
+        self.announce_reported(self.concurrent)
+        self.concurrent.exchange()
+
+    def end_concurrent(self) -> bool:
+        """End the solver beside the search, if any; return whether Ctrl-C came meanwhile."""
+        return self.concurrent is not None and self.concurrent.end()
+
+    def add_concurrent(self, instances: Sequence[Candidates]) -> None:
+        """Add what the solver beside the search has found, after both have ended."""
+        solver = self.concurrent
+        if solver is None:
+            return
+        self.announce_reported(solver)
+        # After an interruption there may be fewer instances.
+        for candidates, known in zip(instances, solver.known, strict=False):
+            candidates.add_concurrent(known, solver.name)
 
     def run_phases(self, instances: Sequence[Candidates]) -> None:
         """Run all phases after the search."""
@@ -430,7 +467,10 @@ class AfterSearchRun:
                 candidates.add(polishers[place](plan), "polish")
 
     def hand_over(self, instances: Sequence[Candidates], name: str) -> None:
-        """Let a solver improve the best different plans; instances share the time that is left."""
+        """Let a solver improve the best different plans; instances share the time that is left.
+
+        If it has worked at the same time as the search, it only uses what that has left.
+        """
         assert self.budget.seconds is not None
         end = min(self.budget.seconds, self.seconds + self.after.max_solver_seconds)
         # If the search was late, the plans of a bad policy are still replaced while that is quick.
@@ -441,9 +481,12 @@ class AfterSearchRun:
             waiting = len(instances) - place
             share = left / waiting
             has_time = share > 0
+            earlier = candidates.then
+            if earlier and (earlier.trouble or share < TUNING.min_solver_seconds):
+                continue
             if place == 0 or self.seconds < last_construction:
                 candidates.add_construction()
-            before = candidates.best.cost
+            before = earlier.before if earlier else candidates.best.cost
             trouble = "" if has_time else "no time was left for it"
             try:
                 if has_time:
@@ -479,23 +522,9 @@ class AfterSearchRun:
             return ranked[:1]
         if isinstance(self.task, HostTask):  # there are few plans, each of a phase of its own
             return ranked[:count]
-        problem = self.task.problem
-        instance = candidates.solution.instance
         tools = self.task.plan_tools("different plans")
-        batch = problem.collate([instance])
-        horizon = problem.horizon(batch)
-        limit = 1.0 - diverse.TUNING.min_edge_difference
-        kept = list[Candidate]()
-        kept_edges = list[torch.Tensor]()
-        for candidate in ranked:
-            if len(kept) == count:
-                break
-            actions = tools.encode_plan(instance, candidate.plan)
-            edges = plan_edges(tools, batch, pad_actions(actions, horizon))
-            if all(edge_similarity(edges, other) <= limit for other in kept_edges):
-                kept.append(candidate)
-                kept_edges.append(edges)
-        return kept
+        instance = candidates.solution.instance
+        return diverse.different_plans(self.task.problem, tools, instance, ranked, count)
 
     def result(self, candidates: Candidates) -> Solution:
         """Return the solution after all phases."""
@@ -534,6 +563,8 @@ class AfterSearchRun:
     def watch_search(self, progress: Progress) -> None:
         """Pass on the progress of the search, and every improvement that it brings."""
         if self.watch:
+            if self.concurrent is not None:
+                progress = replace(progress, solver=self.concurrent.name)
             self.watch(progress)
         actions = self.task.account.actions
         if self.after.improved is None or actions is None:
@@ -545,6 +576,11 @@ class AfterSearchRun:
         for row, sequence in zip(rows, sequences, strict=True):
             plan = self.task.problem.decode(self.task.instances[row], sequence)
             self.announce(row, plan, "search")
+
+    def announce_reported(self, solver: ConcurrentSolver) -> None:
+        """Announce the newest plans of a solver that works at the same time as the search."""
+        for row, plan in solver.take_reported().items():
+            self.announce(row, plan, solver.name)
 
     def announce_first_plans(self, warm_start: Sequence[Plan | None]) -> None:
         """Announce the given plans first, and constructed ones of the other instances."""

@@ -72,6 +72,7 @@ class Progress:
     # The cheapest cost under each latent, in the instances' own units, with surcharges
     latent_costs: Float[Tensor, "B K"] | None = None
     distributions: Distributions | None = None  # that the strategy draws latents from
+    solver: str | None = None  # that works at the same time as the search
 
 
 def search(

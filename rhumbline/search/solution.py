@@ -9,8 +9,10 @@ from pkgutil import resolve_name
 from typing import Any
 
 from rhumbline.domains import DOMAINS
-from rhumbline.errors import LimitExceeded, RhumbError
+from rhumbline.errors import Infeasible, LimitExceeded, RhumbError
 from rhumbline.problems import Plan
+
+RELATIVE_ROUNDING = 1e-12  # of a sum of distances
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,24 @@ def unmet_limit(plan: Plan, instance: Any, attempts: int) -> str | None:
         advice = "search longer, or allow more"
         return f"{error}; {attempts:,} {noun} found none within the limit: {advice}"
     return None
+
+
+def costs_less(cost: int | float, other: int | float) -> bool:
+    """Return whether a cost is lower than another one by more than rounding.
+
+    Lengths that are added in another order differ by that much. Costs may be negative.
+    """
+    rounding = RELATIVE_ROUNDING * abs(other)
+    return cost < other - rounding
+
+
+def is_feasible(plan: Plan, instance: Any) -> bool:
+    """Return whether a plan obeys all rules; rollouts do not know the limits of a fleet."""
+    try:
+        plan.check(instance)
+    except Infeasible:
+        return False
+    return True
 
 
 # --- what a notebook shows

@@ -1,6 +1,7 @@
 """Ctrl-C while a solver works in its thread."""
 
 import signal
+import time
 from importlib.util import find_spec
 from threading import Event
 from typing import Any
@@ -118,3 +119,27 @@ def test_every_solver_can_be_interrupted(name: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         improvers.improve_plans(name, instance, [plan], MANY_SECONDS, 0, found)
     assert plan.cost(instance) >= costs[0] >= costs[-1]
+
+
+@pytest.mark.parametrize("name", [n for n, s in improvers.SOLVERS.items() if s.is_stoppable])
+def test_our_own_solvers_can_be_stopped(name: str) -> None:
+    """An event ends them long before their time, and their last plan has been reported."""
+    stopped = Event()
+    instance, plan = {
+        Tour: (CITIES, Tour(tuple(range(300)))),
+        Routes: (ROUND_TRIPS, Routes(tuple((c,) for c in range(1, 300)))),
+        Schedule: (LARGE, one_by_one(LARGE)),
+    }[improvers.SOLVERS[name].plan_types[0]]
+    costs: list[float] = []
+
+    def found(better: Any) -> None:
+        better.check(instance)
+        costs.append(better.cost(instance))
+        stopped.set()
+
+    improvers.prepare_solver(name)
+    solver = improvers.load_stoppable(name)
+    began = time.monotonic()
+    solver.improve(instance, [plan], MANY_SECONDS, 0, found, stopped)
+    assert time.monotonic() - began < MANY_SECONDS / 2
+    assert plan.cost(instance) >= costs[-1]

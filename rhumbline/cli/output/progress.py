@@ -216,7 +216,8 @@ def make_describer(instances: Sequence[Any]) -> Callable[[Progress], str]:
             phase = progress.phase
             cost_before_phase = float(best.mean())
         if phase == "search":
-            return search_status(instances, progress.attempts, best, latest)
+            status = search_status(instances, progress.attempts, best, latest)
+            return status + solver_text(progress.solver)
         return phase_status(instances, progress.attempts, phase, cost_before_phase, best)
 
     return describe
@@ -243,6 +244,11 @@ def search_status(
     gap = mean_gap_text(instances, best)
     costs = f"{label}best {best_cost}   latest {latest_cost}"
     return f"  attempts {attempts:,}   {costs}{gap}"
+
+
+def solver_text(solver: str | None) -> str:
+    """Format the solver that works at the same time as a search, if there is one."""
+    return f"   with {solver}" if solver else ""
 
 
 def phase_status(

@@ -6,6 +6,7 @@ so plans similar to one that is dropped later do not come back. Everything is do
 tensor operations on the cheapest new plans, without waiting for the device.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,9 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.domain import PlanTools
-from rhumbline.search.plan_sets.similarity import edge_similarity
+from rhumbline.problems import Problem
+from rhumbline.search.plan_sets.similarity import edge_similarity, pad_actions, plan_edges
+from rhumbline.search.solution import Candidate
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,31 @@ class DiverseSet:
             plans = [actions for actions, there in pairs if there]
             kept.append(plans)
         return kept
+
+
+def different_plans(
+    problem: Problem[Any, Any],
+    tools: PlanTools,
+    instance: Any,
+    plans: Sequence[Candidate],
+    count: int,
+) -> list[Candidate]:
+    """Return the cheapest plans of an instance that are not similar to a cheaper one."""
+    ranked = sorted(plans, key=lambda c: c.cost)
+    batch = problem.collate([instance])
+    horizon = problem.horizon(batch)
+    limit = 1.0 - TUNING.min_edge_difference
+    kept = list[Candidate]()
+    kept_edges = list[Tensor]()
+    for candidate in ranked:
+        if len(kept) == count:
+            break
+        actions = tools.encode_plan(instance, candidate.plan)
+        edges = plan_edges(tools, batch, pad_actions(actions, horizon))
+        if all(edge_similarity(edges, other) <= limit for other in kept_edges):
+            kept.append(candidate)
+            kept_edges.append(edges)
+    return kept
 
 
 def gather_per_instance(table: Tensor, index: Int[Tensor, "B P"]) -> Tensor:

@@ -220,14 +220,11 @@ def replace_last_with_given(
 
     Other instances of the batch keep theirs, so that an instance learns the same in any batch.
     """
-    if not has_learnable_warm_start(task):
+    if not has_learnable_plan(task):
         return sequences
     account = task.account
     assert account.best is not None
-    given = torch.tensor(
-        [plan is not None for plan in account.warm],
-        device=task.device,
-    )
+    given = torch.tensor(account.given, device=task.device)
     leads = given & (account.best < least)
     last = torch.where(
         leads[:, None],
@@ -237,9 +234,9 @@ def replace_last_with_given(
     return torch.cat([sequences[:, :-1], last[:, None]], 1)
 
 
-def has_learnable_warm_start(task: Task) -> bool:
+def has_learnable_plan(task: Task) -> bool:
     """Return whether plans were given that the policy can learn from."""
-    return any(task.account.warm) and task.domain.search.learns_from_given_plans
+    return any(task.account.given) and task.domain.search.learns_from_given_plans
 
 
 def trim_padding(sequences: Int[Tensor, "B M T"]) -> Int[Tensor, "B M t"]:

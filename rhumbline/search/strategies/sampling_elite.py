@@ -20,7 +20,7 @@ from rhumbline.search.strategies.cmaes_elite import (
 from rhumbline.search.strategies.cmaes_elite import (
     default_learning_rate,
     elite_target,
-    has_learnable_warm_start,
+    has_learnable_plan,
 )
 from rhumbline.search.strategies.eas import Adaptation, EASEmb
 from rhumbline.search.strategy import (
@@ -117,7 +117,7 @@ class SamplingElite(Strategy[SamplingEliteState]):
         found = cheapest_rollouts(rolled, size)
         if elite_set is not None:
             found = elite_set.merge(found, size)
-        if has_learnable_warm_start(task):
+        if has_learnable_plan(task):
             given = incumbent_set(task)
             found = found.merge(given, size)
         return found

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -30,6 +30,8 @@ class Account:
     actions: Tensor | None = None  # [B, T]
     diverse_set: DiverseSet | None = None  # of the best different plans, if they are wanted
     warm: Sequence[Plan | None] = ()  # a plan to start from for each instance, or None
+    # Whether each instance has got a plan that the search has not made; empty if none has.
+    given: list[bool] = field(default_factory=list[bool])
 
     @property
     def spent_share(self) -> float:

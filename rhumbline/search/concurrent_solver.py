@@ -1,0 +1,322 @@
+"""Local search on the host while a policy searches on a GPU; they exchange plans.
+
+The cores of the host are idle during a search on a GPU. Our own local search works there in a
+thread, because its kernels release Python's global lock. It works in slices of the time. A slice
+starts from the best different plans of the search and from the best plan of the slices before.
+
+The main thread exchanges plans between two steps of the search. It offers the plans that the search
+has kept, and enters those of ended slices into the account. Strategies read the incumbents there,
+so `cmaes-refine` refines them like a warm start.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import Any
+
+from rhumbline import improvers
+from rhumbline.problems import Plan, Problem
+from rhumbline.search.driver import Budget
+from rhumbline.search.first_plans import first_candidate
+from rhumbline.search.plan_sets.diverse import different_plans
+from rhumbline.search.solution import Candidate, costs_less, is_feasible
+from rhumbline.search.task import Task, enter_plans
+
+
+@dataclass(frozen=True)
+class ConcurrentTuning:
+    """When a local search works at the same time as a search, and how often they exchange plans."""
+
+    # Of the seconds of a search, for one slice of each instance.
+    slice_share: float = 0.1
+    min_slice_seconds: float = 0.1
+    # A solver that ends after less than this share of a slice has found what it can: it has met a
+    # lower bound, or nothing has helped for long. Its next slice waits for a cheaper plan.
+    exhausted_share: float = 0.5
+    # The search offers its plans this often while all instances have a slice. Reading them makes
+    # the host wait for the GPU.
+    offers_per_round: int = 10
+    # With more instances, or fewer seconds for each, the local search follows the search.
+    max_instances_per_core: float = 1.0
+    min_seconds_per_instance: float = 0.5
+    # A single core launches the kernels of the GPU.
+    min_cores: int = 2
+
+
+TUNING = ConcurrentTuning()
+
+
+def can_work_concurrently(
+    device_type: str, budget: Budget, solver: str | None, instances: int, cores: int
+) -> bool:
+    """Return whether a solver works while the search does, instead of after it.
+
+    A limit of attempts keeps the phases one after the other, as do solvers of others. `cores` are
+    those of the host that the solver may use.
+    """
+    known = improvers.SOLVERS.get(solver or "")
+    if device_type != "cuda" or known is None or not known.is_stoppable:
+        return False
+    if budget.seconds is None or budget.attempts is not None:
+        return False
+    if budget.seconds < instances * TUNING.min_seconds_per_instance:
+        return False
+    return cores >= TUNING.min_cores and instances <= cores * TUNING.max_instances_per_core
+
+
+@dataclass
+class HostPlans:
+    """What the local search knows of one instance. Only its thread writes, except `entered`."""
+
+    instance: Any
+    sequences: list[list[int]] | None = None  # of the search, not yet decoded
+    offered: list[Candidate] = field(default_factory=list[Candidate])  # by the search
+    construction: Candidate | None = None  # if it costs less than the first plans of the search
+    best: Candidate | None = None  # of the local search, if it costs less than all it started from
+    cost_before: int | float | None = None  # of the best plan before the first slice
+    # Of the best plan when the solver ended early; only a cheaper one is improved again.
+    exhausted_cost: float = math.inf
+    trouble: str = ""  # what ended the local search of this instance
+    entered: set[Plan] = field(default_factory=set[Plan])  # into the account, as decoded from it
+
+    @property
+    def plans(self) -> list[Candidate]:
+        """All plans that a slice may start from."""
+        others = [plan for plan in (self.construction, self.best) if plan is not None]
+        return [*self.offered, *others]
+
+    @property
+    def least_cost(self) -> float:
+        """The cost of the cheapest plan, infinite if there is none."""
+        costs = [plan.cost for plan in self.plans]
+        return min(costs, default=math.inf)
+
+    def decode(self, problem: Problem[Any, Any]) -> None:
+        """Replace the plans of the search by newer ones, if there are any."""
+        if self.sequences is None:
+            return
+        plans = [problem.decode(self.instance, actions) for actions in self.sequences]
+        feasible = [plan for plan in plans if is_feasible(plan, self.instance)]
+        self.offered = [Candidate(plan, plan.cost(self.instance), "search") for plan in feasible]
+        self.sequences = None
+
+    def add_construction(self) -> None:
+        """Construct a plan; keep it if it is feasible and costs less than all others."""
+        built = first_candidate(self.instance, None)
+        if built is None or not is_feasible(built.plan, self.instance):
+            return
+        if built.cost < self.least_cost:
+            self.construction = built
+
+    def improve(self, plan: Plan, solver: str) -> bool:
+        """Check and price a plan of the solver; keep it and return True if it is the best one."""
+        plan.check(self.instance)
+        cost = plan.cost(self.instance)
+        if not costs_less(cost, self.least_cost):
+            return False
+        self.best = Candidate(plan, cost, solver)
+        return True
+
+
+class ConcurrentSolver:
+    """A local search in a thread beside the search of a task.
+
+    `exchange`, `take_reported` and `end` are for the thread of the search, all others for the
+    thread of the local search.
+    """
+
+    def __init__(self, task: Task, name: str, handed_plans: int) -> None:
+        self.task = task
+        self.name = name
+        self.handed_plans = handed_plans  # that a slice starts from, at most
+        self.known = [HostPlans(instance) for instance in task.instances]
+        self.thread: Thread | None = None
+        self.failure: BaseException | None = None  # of the thread, besides errors of the solver
+        self.ending = Event()  # of the thread, by `end`
+        self.ended = Event()
+        self.slice_stopped = Event()  # of the slice under way
+        self.slices = 0  # that have begun
+        self.deadline = 0.0
+        self.slice_seconds = 0.0
+        self.next_offer = 0.0
+        self.offered: list[list[list[int]]] | None = None  # that the thread has not read
+        self.reported = SimpleQueue[tuple[int, Plan]]()  # better plans, with their instances
+        self.finished = SimpleQueue[tuple[int, Plan]]()  # the same at the end of a slice
+
+    # --- in the thread of the search
+
+    def exchange(self) -> None:
+        """Enter the plans of ended slices into the account, and offer those of the search.
+
+        The search has made a step. The local search begins at the first call.
+        """
+        finished = newest_by_instance(self.finished)
+        if finished:  # they enter also if the thread has just ended
+            rows = range(self.task.count)
+            decoded = enter_plans(self.task, [finished.get(row) for row in rows])
+            for known, plan in zip(self.known, decoded, strict=True):
+                if plan is not None:
+                    known.entered.add(plan)
+        now = time.monotonic()
+        if now < self.next_offer or self.ended.is_set():
+            return
+        self.offered = kept_sequences(self.task)
+        if self.thread is None:
+            self.start()
+        round_seconds = self.slice_seconds * self.task.count
+        self.next_offer = now + round_seconds / TUNING.offers_per_round
+
+    def start(self) -> None:
+        """Start the thread, which works until the deadline of the search."""
+        account = self.task.account
+        assert account.deadline is not None, "AfterSearch.check has refused"
+        self.deadline = account.deadline
+        seconds = account.deadline - account.start_time
+        share = TUNING.slice_share * seconds / self.task.count
+        self.slice_seconds = max(TUNING.min_slice_seconds, share)
+        self.thread = Thread(target=self.work, name="local search", daemon=True)
+        self.thread.start()
+
+    def take_reported(self) -> dict[int, Plan]:
+        """Return the best plan of each instance that has a better one since the last call."""
+        return newest_by_instance(self.reported)
+
+    def end(self) -> bool:
+        """End the thread and wait for its last plans; return whether Ctrl-C came meanwhile.
+
+        What the thread raised is raised here; errors of the solver are kept as `trouble`.
+        """
+        interrupted = False
+        while True:
+            try:
+                self.ending.set()
+                self.slice_stopped.set()
+                # After Ctrl-C, `Thread.join` returns too early in Python 3.11. A thread that is
+                # not alive has ended, or Ctrl-C came while it was being started.
+                if self.thread is not None and self.thread.is_alive():
+                    self.ended.wait()
+                    self.thread.join()
+                break
+            except KeyboardInterrupt:
+                interrupted = True
+        if self.failure is not None:
+            raise self.failure
+        return interrupted
+
+    # --- in the thread of the local search
+
+    def work(self) -> None:
+        """Run slices of all instances in turns until the deadline, or until `end` is called."""
+        try:
+            while not self.is_over:
+                began = time.monotonic()
+                for place in range(len(self.known)):
+                    self.run_slice(place)
+                passed = time.monotonic() - began
+                if passed < TUNING.min_slice_seconds:  # there was nothing to improve
+                    self.ending.wait(TUNING.min_slice_seconds)
+        except BaseException as error:
+            self.failure = error
+        finally:
+            self.ended.set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no other slice is to begin."""
+        is_late = time.monotonic() >= self.deadline
+        has_failed = all(known.trouble for known in self.known)
+        return self.ending.is_set() or is_late or has_failed
+
+    def run_slice(self, place: int) -> None:
+        """Improve the best different plans of an instance, unless the solver has failed on it."""
+        self.read_offer()
+        known = self.known[place]
+        if self.is_over or known.trouble:
+            return
+        known.decode(self.task.problem)
+        if known.cost_before is None:
+            known.add_construction()
+        if not known.plans:
+            return  # all exceed a limit of the instance
+        least = known.least_cost
+        if known.cost_before is None:
+            known.cost_before = least
+        elif least >= known.exhausted_cost:
+            return
+        best_before = known.best
+        seconds = self.next_slice_seconds()
+        began = time.monotonic()
+        try:
+            self.improve(place, seconds)
+        except Exception as error:  # the search continues without it
+            known.trouble = str(error) or type(error).__name__
+        passed = time.monotonic() - began
+        if passed < TUNING.exhausted_share * seconds:
+            known.exhausted_cost = known.least_cost
+        if known.best is not None and known.best is not best_before:
+            self.finished.put((place, known.best.plan))
+
+    def improve(self, place: int, seconds: float) -> None:
+        """Run the solver for some seconds, and keep and report its plans as they come."""
+        known = self.known[place]
+        tools = self.task.plan_tools("different plans")
+        starts = different_plans(
+            self.task.problem, tools, known.instance, known.plans, self.handed_plans
+        )
+        # The solver sets its event at its end, so each slice has another one.
+        self.slice_stopped = Event()
+        if self.ending.is_set():
+            return
+        seed = self.task.seed + self.slices
+        self.slices += 1
+        solver = improvers.load_stoppable(self.name)
+        solver.improve(
+            known.instance,
+            [start.plan for start in starts],
+            seconds,
+            seed,
+            partial(self.report, place),
+            self.slice_stopped,
+        )
+
+    def next_slice_seconds(self) -> float:
+        """Return the length of the next slice; the last one ends at the deadline."""
+        left = max(0.0, self.deadline - time.monotonic())
+        slices = max(1, round(left / self.slice_seconds))
+        return left / slices
+
+    def report(self, place: int, plan: Plan) -> None:
+        """Keep and report a plan if it costs less than all before it."""
+        if self.known[place].improve(plan, self.name):
+            self.reported.put((place, plan))
+
+    def read_offer(self) -> None:
+        """Hand out the newest plans of the search, if there are any since the last call."""
+        offered = self.offered
+        if offered is None:
+            return
+        self.offered = None
+        for known, sequences in zip(self.known, offered, strict=True):
+            known.sequences = sequences
+
+
+def newest_by_instance(queue: SimpleQueue[tuple[int, Plan]]) -> dict[int, Plan]:
+    """Empty a queue of instances and plans; return the last plan of each instance."""
+    newest = dict[int, Plan]()
+    while not queue.empty():
+        place, plan = queue.get()
+        newest[place] = plan
+    return newest
+
+
+def kept_sequences(task: Task) -> list[list[list[int]]]:
+    """Return the action sequences that a search has kept: the incumbent and the diverse set."""
+    incumbents: Sequence[list[int]] = task.incumbents.tolist()
+    diverse_set = task.account.diverse_set
+    kept = diverse_set.plans() if diverse_set else []
+    kept = kept or [[] for _ in incumbents]
+    return [[first, *others] for first, others in zip(incumbents, kept, strict=True)]
