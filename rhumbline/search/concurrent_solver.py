@@ -1,8 +1,9 @@
 """Local search on the host while a policy searches on a GPU; they exchange plans.
 
 The cores of the host are idle during a search on a GPU. Our own local search works there in a
-thread, because its kernels release Python's global lock. It works in slices of the time. A slice
-starts from the best different plans of the search and from the best plan of the slices before.
+thread, because its kernels release Python's global lock. It works in slices of the time: a short
+one, and then each takes half of the time that is left. A slice starts from the best different plans
+of the search and from the best plan of the slices before.
 
 The main thread exchanges plans between two steps of the search. It offers the plans that the search
 has kept, and enters those of ended slices into the account. Strategies read the incumbents there,
@@ -31,8 +32,12 @@ from rhumbline.search.task import Task, enter_plans
 class ConcurrentTuning:
     """When a local search works at the same time as a search, and how often they exchange plans."""
 
-    # Of the seconds of a search, for one slice of each instance.
+    # Of the seconds of a search, for the first slice of each instance. An annealing needs time, so
+    # every other slice takes a share of the time that is left ...
     slice_share: float = 0.1
+    rest_share: float = 0.5
+    # ... or all of it, if that is not more than this many times the first slice.
+    last_slice_length: float = 3.0
     min_slice_seconds: float = 0.1
     # A solver that ends after less than this share of a slice has found what it can: it has met a
     # lower bound, or nothing has helped for long. Its next slice waits for a cheaper plan.
@@ -141,7 +146,8 @@ class ConcurrentSolver:
         self.slice_stopped = Event()  # of the slice under way
         self.slices = 0  # that have begun
         self.deadline = 0.0
-        self.slice_seconds = 0.0
+        self.first_slice_seconds = 0.0
+        self.slice_seconds = 0.0  # of the round under way
         self.next_offer = 0.0
         self.offered: list[list[list[int]]] | None = None  # that the thread has not read
         self.reported = SimpleQueue[tuple[int, Plan]]()  # better plans, with their instances
@@ -167,7 +173,7 @@ class ConcurrentSolver:
         self.offered = kept_sequences(self.task)
         if self.thread is None:
             self.start()
-        round_seconds = self.slice_seconds * self.task.count
+        round_seconds = self.first_slice_seconds * self.task.count
         self.next_offer = now + round_seconds / TUNING.offers_per_round
 
     def start(self) -> None:
@@ -177,7 +183,8 @@ class ConcurrentSolver:
         self.deadline = account.deadline
         seconds = account.deadline - account.start_time
         share = TUNING.slice_share * seconds / self.task.count
-        self.slice_seconds = max(TUNING.min_slice_seconds, share)
+        self.first_slice_seconds = max(TUNING.min_slice_seconds, share)
+        self.slice_seconds = self.first_slice_seconds
         self.thread = Thread(target=self.work, name="local search", daemon=True)
         self.thread.start()
 
@@ -216,6 +223,7 @@ class ConcurrentSolver:
                 began = time.monotonic()
                 for place in range(len(self.known)):
                     self.run_slice(place)
+                self.slice_seconds = self.next_slice_seconds()
                 passed = time.monotonic() - began
                 if passed < TUNING.min_slice_seconds:  # there was nothing to improve
                     self.ending.wait(TUNING.min_slice_seconds)
@@ -248,8 +256,8 @@ class ConcurrentSolver:
         elif least >= known.exhausted_cost:
             return
         best_before = known.best
-        seconds = self.next_slice_seconds()
         began = time.monotonic()
+        seconds = max(0.0, min(self.slice_seconds, self.deadline - began))
         try:
             self.improve(place, seconds)
         except Exception as error:  # the search continues without it
@@ -284,10 +292,11 @@ class ConcurrentSolver:
         )
 
     def next_slice_seconds(self) -> float:
-        """Return the length of the next slice; the last one ends at the deadline."""
-        left = max(0.0, self.deadline - time.monotonic())
-        slices = max(1, round(left / self.slice_seconds))
-        return left / slices
+        """Return how long each instance has next: a share of its time, or all of it."""
+        left = max(0.0, self.deadline - time.monotonic()) / len(self.known)
+        if left <= TUNING.last_slice_length * self.first_slice_seconds:
+            return left
+        return max(self.first_slice_seconds, TUNING.rest_share * left)
 
     def report(self, place: int, plan: Plan) -> None:
         """Keep and report a plan if it costs less than all before it."""

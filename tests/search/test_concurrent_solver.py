@@ -89,7 +89,7 @@ def solver(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """
     fake = SimpleNamespace(starts=[], seeds=[], seconds=[], work=lambda call: None)
     fake.uses_its_time = True
-    short = replace(concurrent.TUNING, slice_share=0.0, min_slice_seconds=0.05)
+    short = replace(concurrent.TUNING, slice_share=0.0, rest_share=0.0, min_slice_seconds=0.05)
     monkeypatch.setattr(concurrent, "TUNING", short)
 
     def improve(instance, plans, seconds, seed, on_plan, stopped) -> None:
@@ -372,8 +372,8 @@ def test_our_own_solver_and_the_search_use_all_seconds(policy) -> None:
     solution, interrupted = run(policy, strategy, seconds=1.0)
     passed = time.monotonic() - began
     assert not interrupted
-    assert 0.9 < passed < 2.0
-    assert solution.attempts > 5
+    assert 0.9 < passed < 3.0
+    assert solution.attempts > 1
     assert solution.cost <= OPTIMAL_COST
     assert solution.then is not None
     assert solution.then.trouble == ""
@@ -522,8 +522,10 @@ def test_a_failure_of_the_thread_itself_is_raised(policy, solver, monkeypatch) -
         raise AssertionError("plans cannot be decoded")
 
     monkeypatch.setattr(concurrent.ConcurrentSolver, "read_offer", broken)
+    strategy = SlowSampling(seconds=0.05)
+    strategy.until = lambda costs=strategy.costs: len(costs) > 3
     with pytest.raises(AssertionError, match="plans cannot be decoded"):
-        run(policy, SlowSampling(), seconds=0.3)
+        run(policy, strategy)
 
 
 def test_without_time_the_result_says_so(policy, solver) -> None:
@@ -618,9 +620,22 @@ def test_the_event_of_a_slice_does_not_end_the_next(policy, monkeypatch) -> None
 
     monkeypatch.setattr(improvers, "load_stoppable", lambda name: SimpleNamespace(improve=improve))
     monkeypatch.setattr(improvers, "improve_plans", lambda *given: None)
-    short = replace(concurrent.TUNING, slice_share=0.0, min_slice_seconds=0.05)
+    short = replace(concurrent.TUNING, slice_share=0.0, rest_share=0.0, min_slice_seconds=0.05)
     monkeypatch.setattr(concurrent, "TUNING", short)
     solution, _ = run(policy, SlowSampling(lambda: len(events) > 2))
     assert len({id(event) for event in events}) == len(events) > 1
     assert solution.then is not None
     assert solution.then.trouble == ""
+
+
+def test_slices_grow_after_the_first_one(policy) -> None:
+    """A tenth of the time, then half of what is left, and all of it when that is little."""
+    task = make_task(TSP(), policy, [CITIES])
+    solver = concurrent.ConcurrentSolver(task, "ils", 5)
+    solver.first_slice_seconds = 1.0
+    now = time.monotonic()
+    lengths = list[float]()
+    for left in (9.0, 4.5, 2.25):
+        solver.deadline = now + left
+        lengths.append(solver.next_slice_seconds())
+    assert lengths == pytest.approx([4.5, 2.25, 2.25], abs=0.1)
