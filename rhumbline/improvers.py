@@ -29,7 +29,7 @@ class Solver:
     package: str
     extra: str
     needs_table: bool = False  # of all distances, which large instances do not have
-    # Whether the module is a `StoppableModule`: our own local searches, whose kernels release
+    # True if the module is a `StoppableModule`. Our own local searches are; their kernels release
     # Python's global lock.
     is_stoppable: bool = False
 
@@ -72,7 +72,8 @@ class StoppableModule(Protocol):
     ) -> None:
         """Do the same as a `SolverModule`, but end soon after `stopped` is set.
 
-        The last plan is reported before. The event belongs to one call, which sets it at its end.
+        The call reports its last plan before it returns. Each call needs an event of its own,
+        because it sets the event when it ends.
         """
         ...
 

@@ -26,9 +26,9 @@ ROOT = Path(__file__).parents[1]
 RECORDED = ROOT / "benchmarks" / "reference" / "gpu_rates.json"
 MAX_SECONDS = 180.0
 MIN_SHARE = 0.9  # of a recorded rate; below it the rate counts as fallen
-# Engines in plain torch are what the kernels are compared with. Their rates depend on the host,
-# which differs from machine to machine, so they cannot fall.
-ALTERNATIVES = ("torch", "tensors")
+# Endings of the names of rates in plain torch, which the kernels are compared with. These rates
+# depend on the host, which differs between machines, so lower ones do not count as fallen.
+PLAIN_TORCH_ENDINGS = ("torch", "tensors")
 DEVICE = "cuda"
 NO_GPU = "gpu-check needs an NVIDIA GPU that torch can use, and there is none"
 
@@ -189,8 +189,8 @@ def print_rates(rates: Rates, recorded: Rates) -> int:
         words = "" if now is None else f"{now:14,.1f}/s"
         note = "   not recorded"
         if before is not None:
-            is_alternative = name.endswith(ALTERNATIVES)
-            is_lower = now is None or (now < MIN_SHARE * before and not is_alternative)
+            is_plain_torch = name.endswith(PLAIN_TORCH_ENDINGS)
+            is_lower = now is None or (now < MIN_SHARE * before and not is_plain_torch)
             fallen += is_lower
             ratio = "not measured" if now is None else f"{now / before:.2f}x"
             note = f"   recorded {before:,.1f}/s: {ratio}" + "  FALLEN" * is_lower

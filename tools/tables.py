@@ -11,8 +11,8 @@ A call measures what fits into its seconds. It writes each result at once, and t
 continues from there. At its end, lines go to research/lines and tables to docs/results. Replaced
 lines go to research/lines/older.
 
-Figures are drawn from these lines, and from files in research/figures, which are measured after the
-rows (tools/figures/data.py). With `--only`, they are measured if a pattern matches `figures`.
+Figures are drawn from these lines, and from files in research/figures (tools/figures/data.py). A
+call measures these files after the rows; with `--only`, only if a pattern matches `figures`.
 
 `--kernels FILE` is for machines that start without compiled kernels. It unpacks those of an earlier
 call, and packs those of this call into FOLDER/kernels.tgz.
@@ -652,21 +652,21 @@ def main() -> None:
         collect_files(store, given.collect)
         write_pages(store)
         return
-    left = [each for each in forecasts(store) if is_asked_for(each.status.row.suite.name, given)]
+    left = [each for each in forecasts(store) if is_selected(each.status.row.suite.name, given)]
     print(describe_left(left, given.seconds), flush=True)
-    if is_asked_for("figures", given):
+    if is_selected("figures", given):
         print(describe_data(FIGURE_DATA), flush=True)
     if not given.check:
         measure_call(store, left, given, began)
 
 
-def is_asked_for(name: str, given: argparse.Namespace) -> bool:
-    """Return whether a suite, or `figures`, is to be measured."""
+def is_selected(name: str, given: argparse.Namespace) -> bool:
+    """Return whether `--only` selects a suite, or `figures`; without it, all are selected."""
     return not given.only or any(fnmatch(name, pattern) for pattern in given.only)
 
 
 def collect_files(store: ResultStore, files: Sequence[Path]) -> None:
-    """Add lines to the committed ones, and copy data of figures into the repository."""
+    """Add result lines to the committed ones, and copy data of figures into the repository."""
     others = collect_data(files, FIGURE_DATA)
     collect(store, [path for path in others if ".jsonl" in path.suffixes])
 
@@ -687,7 +687,7 @@ def measure_call(
         if device.type == "cuda":
             compile_in_parallel(chosen, time.monotonic() + 1.5 * compiling)
         Call(store, given.out, until, given.device).run(chosen)
-        if is_asked_for("figures", given):
+        if is_selected("figures", given):
             measure_data(given.out, until - time.monotonic(), FIGURE_DATA)
     signal.setitimer(signal.ITIMER_REAL, 0.0)
     if given.kernels:

@@ -53,15 +53,17 @@ class AnnealingTuning:
     route_customers_between_clock_checks: int = 50_000
     # After this many steps for each customer a round has cooled down, whatever time is left.
     steps_per_customer: int = 5_000
-    # Up to so many rounds share the time, if each has about these steps for each customer or more.
-    # The first one has two shares. The others begin with the best plan, which a lower temperature
-    # does not destroy; one in `rounds` is as hot as the first one.
-    # 18 files of CVRPLIB X, 8.4 s of one core, 1 or 2 seeds: a mean gap of 0.25 %, and 0.32 % with
-    # one round for all of the time and steps that took 11 % longer (-0.07 ± 0.06 points).
+    # At most `rounds` rounds share the time. There are fewer if a round would have less than about
+    # `least_steps_per_customer` steps for each customer. The first round has two shares.
+    # Later rounds start at `reheat_temperature`, which does not destroy the best plan. If time is
+    # left after `rounds` rounds, the next one is as hot as the first, and so on.
+    # 18 files of CVRPLIB X, 8.4 s of one core, 1 or 2 seeds: the mean gap is 0.25 %. With one round
+    # for all the time, and steps that took 11 % longer, it was 0.32 % (-0.07 ± 0.06 points).
     rounds: int = 4
     least_steps_per_customer: float = 200.0
     reheat_temperature: float = 0.15
-    # The search ends after this many consecutive rounds without a cheaper plan. One of them is hot.
+    # The search ends after this many consecutive rounds without a cheaper plan. At least one of
+    # them is as hot as the first round.
     idle_rounds: int = 4
     # The least time between reports, in multiples of the time that steps with a report took:
     # reading a plan of 10,000 customers takes as long as hundreds of steps.
@@ -70,9 +72,9 @@ class AnnealingTuning:
     relative_tolerance: float = 1e-10
 
     def time_shares(self, steps_per_customer: float, number: int) -> float:
-        """Return how many shares of the time a round leaves room for, its own as 1.
+        """Return the time that is left at the start of a round, divided by the time of the round.
 
-        `number` counts rounds from 0; `steps_per_customer` are those that the time left has.
+        `number` counts rounds from 0. `steps_per_customer` fit into all the time that is left.
         """
         left = max(1.0, float(self.rounds - number))
         if number == 0:
@@ -211,7 +213,7 @@ class Annealing:
     def run_round(self, end: float, number: int) -> bool:
         """Cool down once, by the time `end` or sooner; return whether a cheaper plan was found.
 
-        `number` counts rounds from 0. Early ones leave time for those that follow.
+        `number` counts rounds from 0. Early rounds leave time for later ones.
         """
         self.return_to_best()
         began = time.monotonic()
@@ -238,7 +240,10 @@ class Annealing:
         return is_better
 
     def round_share(self, done: int, time_share: float, number: int) -> float:
-        """Return the share of a round after `done` steps and a share of the time that was left."""
+        """Return how much of a round is over, after `done` steps; 1 at its end.
+
+        `time_share` is the share of the time that was left when the round began.
+        """
         step_share = done / self.max_round_steps
         if time_share <= 0.0:
             return step_share

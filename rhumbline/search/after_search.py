@@ -243,7 +243,7 @@ class Candidates:
     def add_concurrent(self, known: HostPlans, solver: str) -> None:
         """Add what a solver has found at the same time as the search.
 
-        Plans that it gave to the search are its own, also where they come back.
+        Plans of the search that came from the solver are counted as the solver's.
         """
         self.plans = [
             replace(c, phase=solver) if c.plan in known.entered else c for c in self.plans
@@ -408,17 +408,17 @@ class AfterSearchRun:
         self.concurrent.exchange()
 
     def end_concurrent(self) -> bool:
-        """End the solver beside the search, if any; return whether Ctrl-C came meanwhile."""
+        """End the concurrent solver, if any; return whether Ctrl-C came meanwhile."""
         return self.concurrent is not None and self.concurrent.end()
 
     def add_concurrent(self, instances: Sequence[Candidates]) -> None:
-        """Add what the solver beside the search has found, after both have ended."""
+        """Add what the concurrent solver has found, after it and the search have ended."""
         solver = self.concurrent
         if solver is None:
             return
         self.announce_reported(solver)
         # After an interruption there may be fewer instances.
-        for candidates, known in zip(instances, solver.known, strict=False):
+        for candidates, known in zip(instances, solver.host_plans, strict=False):
             candidates.add_concurrent(known, solver.name)
 
     def run_phases(self, instances: Sequence[Candidates]) -> None:
@@ -469,7 +469,8 @@ class AfterSearchRun:
     def hand_over(self, instances: Sequence[Candidates], name: str) -> None:
         """Let a solver improve the best different plans; instances share the time that is left.
 
-        If it has worked at the same time as the search, it only uses what that has left.
+        A solver that has worked at the same time as the search continues only if the search ended
+        early.
         """
         assert self.budget.seconds is not None
         end = min(self.budget.seconds, self.seconds + self.after.max_solver_seconds)

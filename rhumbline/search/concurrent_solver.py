@@ -1,13 +1,13 @@
 """Local search on the host while a policy searches on a GPU; they exchange plans.
 
 The cores of the host are idle during a search on a GPU. Our own local search works there in a
-thread, because its kernels release Python's global lock. It works in slices of the time: a short
-one, and then each takes half of the time that is left. A slice starts from the best different plans
-of the search and from the best plan of the slices before.
+thread, because its kernels release Python's global lock. Its time is divided into slices: the first
+one is short, and each later one takes half of the time that is left. A slice starts from the best
+different plans of the search and from the best plan of the slices before.
 
 The main thread exchanges plans between two steps of the search. It offers the plans that the search
-has kept, and enters those of ended slices into the account. Strategies read the incumbents there,
-so `cmaes-refine` refines them like a warm start.
+has kept, and enters the plans of ended slices into the account. Strategies read the incumbents
+there, so `cmaes-refine` refines them like a warm start.
 """
 
 import math
@@ -32,23 +32,23 @@ from rhumbline.search.task import Task, enter_plans
 class ConcurrentTuning:
     """When a local search works at the same time as a search, and how often they exchange plans."""
 
-    # Of the seconds of a search, for the first slice of each instance. An annealing needs time, so
-    # every other slice takes a share of the time that is left ...
-    slice_share: float = 0.1
-    rest_share: float = 0.5
-    # ... or all of it, if that is not more than this many times the first slice.
-    last_slice_length: float = 3.0
+    # Share of the seconds of a search for the first slices of all instances
+    first_slice_share: float = 0.1
+    # Share of the time left for each later slice, because simulated annealing needs long slices
+    later_slice_share: float = 0.5
+    # A slice takes all the time left if that is at most this many times the first slice.
+    max_last_slice_ratio: float = 3.0
     min_slice_seconds: float = 0.1
-    # A solver that ends after less than this share of a slice has found what it can: it has met a
-    # lower bound, or nothing has helped for long. Its next slice waits for a cheaper plan.
+    # A solver that ends after less than this share of a slice is exhausted: it has met a
+    # lower bound, or has found no cheaper plan for long. It waits until the search finds one.
     exhausted_share: float = 0.5
-    # The search offers its plans this often while all instances have a slice. Reading them makes
-    # the host wait for the GPU.
-    offers_per_round: int = 10
+    # How often the search offers its plans within the time of the first slices of all instances,
+    # and at the same intervals later. Reading them makes the host wait for the GPU.
+    offers_per_first_round: int = 10
     # With more instances, or fewer seconds for each, the local search follows the search.
     max_instances_per_core: float = 1.0
     min_seconds_per_instance: float = 0.5
-    # A single core launches the kernels of the GPU.
+    # One core is needed to launch the kernels of the GPU.
     min_cores: int = 2
 
 
@@ -60,8 +60,8 @@ def can_work_concurrently(
 ) -> bool:
     """Return whether a solver works while the search does, instead of after it.
 
-    A limit of attempts keeps the phases one after the other, as do solvers of others. `cores` are
-    those of the host that the solver may use.
+    With a limit of attempts, or with a solver that is not our own, the solver follows the search.
+    `cores` is the number of cores of the host that the solver may use.
     """
     known = improvers.SOLVERS.get(solver or "")
     if device_type != "cuda" or known is None or not known.is_stoppable:
@@ -75,13 +75,16 @@ def can_work_concurrently(
 
 @dataclass
 class HostPlans:
-    """What the local search knows of one instance. Only its thread writes, except `entered`."""
+    """What the local search knows of one instance.
+
+    Only the thread of the local search writes it; `entered` belongs to the thread of the search.
+    """
 
     instance: Any
     sequences: list[list[int]] | None = None  # of the search, not yet decoded
     offered: list[Candidate] = field(default_factory=list[Candidate])  # by the search
     construction: Candidate | None = None  # if it costs less than the first plans of the search
-    best: Candidate | None = None  # of the local search, if it costs less than all it started from
+    best: Candidate | None = None  # of the local search, if it costs less than its starts
     cost_before: int | float | None = None  # of the best plan before the first slice
     # Of the best plan when the solver ended early; only a cheaper one is improved again.
     exhausted_cost: float = math.inf
@@ -117,7 +120,7 @@ class HostPlans:
         if built.cost < self.least_cost:
             self.construction = built
 
-    def improve(self, plan: Plan, solver: str) -> bool:
+    def keep_if_best(self, plan: Plan, solver: str) -> bool:
         """Check and price a plan of the solver; keep it and return True if it is the best one."""
         plan.check(self.instance)
         cost = plan.cost(self.instance)
@@ -128,22 +131,22 @@ class HostPlans:
 
 
 class ConcurrentSolver:
-    """A local search in a thread beside the search of a task.
+    """A local search in a thread, at the same time as the search of a task.
 
-    `exchange`, `take_reported` and `end` are for the thread of the search, all others for the
-    thread of the local search.
+    The thread of the search calls `exchange`, `take_reported` and `end`. `work` and the methods
+    below it run in the thread of the local search.
     """
 
     def __init__(self, task: Task, name: str, handed_plans: int) -> None:
         self.task = task
         self.name = name
         self.handed_plans = handed_plans  # that a slice starts from, at most
-        self.known = [HostPlans(instance) for instance in task.instances]
+        self.host_plans = [HostPlans(instance) for instance in task.instances]
         self.thread: Thread | None = None
-        self.failure: BaseException | None = None  # of the thread, besides errors of the solver
-        self.ending = Event()  # of the thread, by `end`
-        self.ended = Event()
-        self.slice_stopped = Event()  # of the slice under way
+        self.failure: BaseException | None = None  # of the thread, not of the solver
+        self.ending = Event()  # tells the thread to end
+        self.ended = Event()  # set when the thread has ended
+        self.slice_stopped = Event()  # tells the solver to end its slice
         self.slices = 0  # that have begun
         self.deadline = 0.0
         self.first_slice_seconds = 0.0
@@ -158,13 +161,13 @@ class ConcurrentSolver:
     def exchange(self) -> None:
         """Enter the plans of ended slices into the account, and offer those of the search.
 
-        The search has made a step. The local search begins at the first call.
+        Call it only after a step of the search. The first call starts the local search.
         """
         finished = newest_by_instance(self.finished)
         if finished:  # they enter also if the thread has just ended
             rows = range(self.task.count)
             decoded = enter_plans(self.task, [finished.get(row) for row in rows])
-            for known, plan in zip(self.known, decoded, strict=True):
+            for known, plan in zip(self.host_plans, decoded, strict=True):
                 if plan is not None:
                     known.entered.add(plan)
         now = time.monotonic()
@@ -173,8 +176,8 @@ class ConcurrentSolver:
         self.offered = kept_sequences(self.task)
         if self.thread is None:
             self.start()
-        round_seconds = self.first_slice_seconds * self.task.count
-        self.next_offer = now + round_seconds / TUNING.offers_per_round
+        first_round_seconds = self.first_slice_seconds * self.task.count
+        self.next_offer = now + first_round_seconds / TUNING.offers_per_first_round
 
     def start(self) -> None:
         """Start the thread, which works until the deadline of the search."""
@@ -182,7 +185,7 @@ class ConcurrentSolver:
         assert account.deadline is not None, "AfterSearch.check has refused"
         self.deadline = account.deadline
         seconds = account.deadline - account.start_time
-        share = TUNING.slice_share * seconds / self.task.count
+        share = TUNING.first_slice_share * seconds / self.task.count
         self.first_slice_seconds = max(TUNING.min_slice_seconds, share)
         self.slice_seconds = self.first_slice_seconds
         self.thread = Thread(target=self.work, name="local search", daemon=True)
@@ -202,8 +205,8 @@ class ConcurrentSolver:
             try:
                 self.ending.set()
                 self.slice_stopped.set()
-                # After Ctrl-C, `Thread.join` returns too early in Python 3.11. A thread that is
-                # not alive has ended, or Ctrl-C came while it was being started.
+                # After Ctrl-C, `Thread.join` returns too early in Python 3.11. If the thread is not
+                # alive, it has ended, or Ctrl-C came while it was being started.
                 if self.thread is not None and self.thread.is_alive():
                     self.ended.wait()
                     self.thread.join()
@@ -221,7 +224,7 @@ class ConcurrentSolver:
         try:
             while not self.is_over:
                 began = time.monotonic()
-                for place in range(len(self.known)):
+                for place in range(len(self.host_plans)):
                     self.run_slice(place)
                 self.slice_seconds = self.next_slice_seconds()
                 passed = time.monotonic() - began
@@ -236,20 +239,20 @@ class ConcurrentSolver:
     def is_over(self) -> bool:
         """Whether no other slice is to begin."""
         is_late = time.monotonic() >= self.deadline
-        has_failed = all(known.trouble for known in self.known)
+        has_failed = all(known.trouble for known in self.host_plans)
         return self.ending.is_set() or is_late or has_failed
 
     def run_slice(self, place: int) -> None:
         """Improve the best different plans of an instance, unless the solver has failed on it."""
         self.read_offer()
-        known = self.known[place]
+        known = self.host_plans[place]
         if self.is_over or known.trouble:
             return
         known.decode(self.task.problem)
         if known.cost_before is None:
             known.add_construction()
         if not known.plans:
-            return  # all exceed a limit of the instance
+            return  # every plan exceeds a limit of the instance
         least = known.least_cost
         if known.cost_before is None:
             known.cost_before = least
@@ -259,8 +262,8 @@ class ConcurrentSolver:
         began = time.monotonic()
         seconds = max(0.0, min(self.slice_seconds, self.deadline - began))
         try:
-            self.improve(place, seconds)
-        except Exception as error:  # the search continues without it
+            self.run_solver(place, seconds)
+        except Exception as error:  # the search continues without the solver
             known.trouble = str(error) or type(error).__name__
         passed = time.monotonic() - began
         if passed < TUNING.exhausted_share * seconds:
@@ -268,14 +271,14 @@ class ConcurrentSolver:
         if known.best is not None and known.best is not best_before:
             self.finished.put((place, known.best.plan))
 
-    def improve(self, place: int, seconds: float) -> None:
+    def run_solver(self, place: int, seconds: float) -> None:
         """Run the solver for some seconds, and keep and report its plans as they come."""
-        known = self.known[place]
+        known = self.host_plans[place]
         tools = self.task.plan_tools("different plans")
         starts = different_plans(
             self.task.problem, tools, known.instance, known.plans, self.handed_plans
         )
-        # The solver sets its event at its end, so each slice has another one.
+        # The solver sets its event when it ends, so each slice needs a new one.
         self.slice_stopped = Event()
         if self.ending.is_set():
             return
@@ -292,24 +295,24 @@ class ConcurrentSolver:
         )
 
     def next_slice_seconds(self) -> float:
-        """Return how long each instance has next: a share of its time, or all of it."""
-        left = max(0.0, self.deadline - time.monotonic()) / len(self.known)
-        if left <= TUNING.last_slice_length * self.first_slice_seconds:
+        """Return the length of the next slice of each instance."""
+        left = max(0.0, self.deadline - time.monotonic()) / len(self.host_plans)
+        if left <= TUNING.max_last_slice_ratio * self.first_slice_seconds:
             return left
-        return max(self.first_slice_seconds, TUNING.rest_share * left)
+        return max(self.first_slice_seconds, TUNING.later_slice_share * left)
 
     def report(self, place: int, plan: Plan) -> None:
         """Keep and report a plan if it costs less than all before it."""
-        if self.known[place].improve(plan, self.name):
+        if self.host_plans[place].keep_if_best(plan, self.name):
             self.reported.put((place, plan))
 
     def read_offer(self) -> None:
-        """Hand out the newest plans of the search, if there are any since the last call."""
+        """Give each instance the plans that the search has offered since the last call, if any."""
         offered = self.offered
         if offered is None:
             return
         self.offered = None
-        for known, sequences in zip(self.known, offered, strict=True):
+        for known, sequences in zip(self.host_plans, offered, strict=True):
             known.sequences = sequences
 
 
@@ -323,7 +326,7 @@ def newest_by_instance(queue: SimpleQueue[tuple[int, Plan]]) -> dict[int, Plan]:
 
 
 def kept_sequences(task: Task) -> list[list[list[int]]]:
-    """Return the action sequences that a search has kept: the incumbent and the diverse set."""
+    """Return the action sequences of each instance: its incumbent, then its diverse set."""
     incumbents: Sequence[list[int]] = task.incumbents.tolist()
     diverse_set = task.account.diverse_set
     kept = diverse_set.plans() if diverse_set else []

@@ -143,7 +143,7 @@ def test_suites_and_figures_can_be_chosen() -> None:
     found: list[list[bool]] = []
     for only in ([], ["mutated-*"], ["figures"]):
         given = Namespace(only=only)
-        found.append([tables.is_asked_for(name, given) for name in names])
+        found.append([tables.is_selected(name, given) for name in names])
     assert found == [[True, True], [True, False], [False, True]]
 
 

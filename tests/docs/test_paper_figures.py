@@ -68,9 +68,9 @@ def test_the_note_says_what_is_old() -> None:
     assert rows.describe_rows([row]).startswith("All rows")
     old = replace(row, status=replace(row.status, reason="older weights"))
     assert "- older weights: COMPASS (one)" in rows.describe_rows([old])
-    assert rows.describe_rows([old]).startswith("What is drawn was measured until 2026-11-16.")
+    assert rows.describe_rows([old]).startswith("The figure shows measurements until 2026-11-16.")
     empty = replace(old, status=replace(old.status, reason="not measured"), results=[])
-    assert rows.describe_rows([empty]).startswith("Nothing of this figure was measured yet.")
+    assert rows.describe_rows([empty]).startswith("Nothing in this figure has been measured yet.")
 
 
 # --- mutated instances

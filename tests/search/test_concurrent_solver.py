@@ -1,6 +1,6 @@
 """Local search at the same time as a search: when, what is exchanged, and how both end.
 
-A CPU stands in for the GPU: the machinery does not know where the search runs.
+A CPU stands in for the GPU: the concurrent solver does not read where the search runs.
 """
 
 import itertools
@@ -89,7 +89,12 @@ def solver(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """
     fake = SimpleNamespace(starts=[], seeds=[], seconds=[], work=lambda call: None)
     fake.uses_its_time = True
-    short = replace(concurrent.TUNING, slice_share=0.0, rest_share=0.0, min_slice_seconds=0.05)
+    short = replace(
+        concurrent.TUNING,
+        first_slice_share=0.0,
+        later_slice_share=0.0,
+        min_slice_seconds=0.05,
+    )
     monkeypatch.setattr(concurrent, "TUNING", short)
 
     def improve(instance, plans, seconds, seed, on_plan, stopped) -> None:
@@ -151,14 +156,14 @@ def run(
 )
 def test_when_a_solver_works_at_the_same_time(changed: dict[str, Any], expected: bool) -> None:
     """It is our own, on the host of a GPU, under a time limit, with few instances."""
-    usual: dict[str, Any] = {
+    default: dict[str, Any] = {
         "device_type": "cuda",
         "budget": Budget(seconds=10.0),
         "solver": "ils",
         "instances": 1,
         "cores": 8,
     }
-    assert can_work_concurrently(**usual | changed) == expected
+    assert can_work_concurrently(**default | changed) == expected
 
 
 @pytest.mark.parametrize(
@@ -348,7 +353,7 @@ def test_a_solver_that_ends_early_waits_for_a_cheaper_plan(policy, solver) -> No
 
 
 def test_each_instance_gets_its_own_plans(policy, solver, make_instances) -> None:
-    """Slices are of all instances in turns."""
+    """Instances take turns: each has a slice in every round."""
     instances = make_instances(2, 12)
     best = {one.name: local_optimum(one) for one in instances}
     solver.work = lambda call: call.found(best[call.instance.name])
@@ -422,7 +427,7 @@ def test_ctrl_c_during_a_step(policy, solver, step: int) -> None:
 
 @pytest.mark.parametrize("name", ["exchange", "take_reported", "end", "start"])
 def test_ctrl_c_during_an_exchange(policy, solver, monkeypatch, name: str) -> None:
-    """It may come at any moment of it, also while the thread is being ended."""
+    """Ctrl-C may come at any moment of an exchange, also while the thread is being ended."""
     real = getattr(concurrent.ConcurrentSolver, name)
     calls = []
 
@@ -464,7 +469,7 @@ def test_ctrl_c_while_the_thread_ends(policy, solver) -> None:
 
 
 def test_ctrl_c_in_the_pipeline(policy, solver) -> None:
-    """The whole loop answers it with a verified plan."""
+    """The whole pipeline answers Ctrl-C with a verified plan."""
 
     def interrupt(task: Task, number: int) -> None:
         if number == 3:
@@ -496,7 +501,7 @@ def test_an_error_of_the_search_ends_the_thread(policy, solver) -> None:
 
 
 def test_an_error_of_the_solver_is_reported(policy, solver) -> None:
-    """The search continues without it; so it does after a plan that breaks the rules."""
+    """The search continues without the solver, also after a plan that breaks the rules."""
 
     def crash(call: Any) -> None:
         raise RhumbError("no memory for kicks")
@@ -540,7 +545,7 @@ def test_without_time_the_result_says_so(policy, solver) -> None:
 
 
 def test_improvements_are_announced_in_order(policy, solver) -> None:
-    """Each costs less than those before it, those of the solver bear its name."""
+    """Each costs less than those before it, and those of the solver bear its name."""
     optimum, (worse, *_) = OPTIMUM, two_opt_neighbours(OPTIMUM)
 
     def work(call: Any) -> None:
@@ -620,7 +625,12 @@ def test_the_event_of_a_slice_does_not_end_the_next(policy, monkeypatch) -> None
 
     monkeypatch.setattr(improvers, "load_stoppable", lambda name: SimpleNamespace(improve=improve))
     monkeypatch.setattr(improvers, "improve_plans", lambda *given: None)
-    short = replace(concurrent.TUNING, slice_share=0.0, rest_share=0.0, min_slice_seconds=0.05)
+    short = replace(
+        concurrent.TUNING,
+        first_slice_share=0.0,
+        later_slice_share=0.0,
+        min_slice_seconds=0.05,
+    )
     monkeypatch.setattr(concurrent, "TUNING", short)
     solution, _ = run(policy, SlowSampling(lambda: len(events) > 2))
     assert len({id(event) for event in events}) == len(events) > 1

@@ -1,7 +1,7 @@
 """Searches over attempts: the best plan so far, and the best one of the latest step.
 
-The curves are means over the instances that all methods of a set have, from the traces of result
-lines. There is a figure for each problem with three sizes, and one for the ablation of the search.
+The curves are means over the instances that all methods of a set have; they come from the traces of
+result lines. Each problem has a figure with three sizes; one more has the ablation of the search.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,16 +27,16 @@ from tools.figures.style import (
 )
 from tools.gap_tables import set_title
 
-FLOOR = 1e-3  # % of gap: lower means are drawn there, because axes are logarithmic
+FLOOR = 1e-3  # % of gap; lower gaps are drawn at this value, because axes are logarithmic
 PANELS = {TraceColumn.BEST: "best so far", TraceColumn.LATEST: "best of the latest step"}
-# The sets of each problem: size of training, medium and large.
+# The sets of each problem: of the size of training, medium and large
 SETS = {
     "tsp": ("tsp100", "tsp150", "tsp200"),
     "cvrp": ("vrp100", "vrp150", "vrp200"),
     "jssp": ("jssp10x10", "jssp15x15", "jssp20x15"),
 }
-# The ablation, and a suite with the same searches that is drawn until it is measured.
-ABLATION = ("ablation", "strategies")
+ABLATION_SUITE = "ablation"
+SUBSTITUTE_SUITE = "strategies"  # has the same searches; drawn until the ablation is measured
 
 
 def draw_problem(problem: str, palette: Palette) -> Figure:
@@ -80,16 +80,19 @@ def standard_rows(problem: str) -> list[FigureRow]:
 
 
 def ablation_rows() -> list[FigureRow]:
-    """Return the rows of the ablation; as long as it has none, the same searches elsewhere."""
-    wanted = rows_of(ABLATION[0])
+    """Return the rows of the ablation; until it is measured, those of the substitute suite."""
+    wanted = rows_of(ABLATION_SUITE)
     if any(row.results for row in wanted):
         return wanted
     names = {row.method for row in wanted}
-    return [row for row in rows_of(ABLATION[1]) if row.method in names]
+    return [row for row in rows_of(SUBSTITUTE_SUITE) if row.method in names]
 
 
 def curves_of(methods: Mapping[str, FigureRow], column: TraceColumn) -> list[Curve]:
-    """Return a curve for each method of a set; one without steps is a level of the best so far."""
+    """Return a curve for each method of a set.
+
+    A method without steps is a horizontal line, which only the panels of the best so far have.
+    """
     results: dict[str, Sequence[Result]] = {}
     for name, row in methods.items():
         results[name] = row.results
@@ -122,7 +125,7 @@ def draw_search_panel(
     if not curves:
         write_missing(axes, palette)
         return
-    lower = partial(np.maximum, FLOOR)
+    raise_to_floor = partial(np.maximum, FLOOR)
     for curve in curves:
         style: dict[str, Any] = {
             "color": colours[curve.label],
@@ -130,13 +133,13 @@ def draw_search_panel(
             "label": curve.label,
         }
         if curve.is_level:
-            axes.axhline(float(lower(curve.mean)[0]), linestyle="--", **style)
+            axes.axhline(float(raise_to_floor(curve.mean)[0]), linestyle="--", **style)
             continue
-        axes.plot(curve.x, lower(curve.mean), **style)
+        axes.plot(curve.x, raise_to_floor(curve.mean), **style)
         colour = colours[curve.label]
-        axes.fill_between(
-            curve.x, lower(curve.low), lower(curve.high), color=colour, alpha=0.12, lw=0
-        )
+        low = raise_to_floor(curve.low)
+        high = raise_to_floor(curve.high)
+        axes.fill_between(curve.x, low, high, color=colour, alpha=0.12, lw=0)
     axes.set_ylim(*y_limits(curves))
     set_log_scale(axes, "y")
     axes.set_xscale("log")

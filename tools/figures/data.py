@@ -1,6 +1,6 @@
-"""Data of figures that are not result lines: where they are, and how to measure what is missing.
+"""Files that figures are drawn from, besides result lines: where they are and how to measure them.
 
-`python -m tools.tables` measures them after the rows, and `--check` lists them.
+`python -m tools.tables` measures these files after the rows, and `--check` lists them.
 """
 
 import json
@@ -27,10 +27,10 @@ class FigureData:
 
     name: str
     title: str
-    # Words after `python -m`; the option --out with a folder is added
+    # Words after `python -m`, to which `--out FOLDER` is appended
     command: tuple[str, ...]
     seconds: float  # on an H200
-    find_reason: Callable[[Path], str]  # why an existing file is not enough; "" if it is
+    find_reason: Callable[[Path], str]  # why an existing file is not enough, or ""
 
     @property
     def path(self) -> Path:
@@ -39,12 +39,12 @@ class FigureData:
 
     @property
     def reason(self) -> str:
-        """Why the file is to be measured; "" if it is not."""
+        """Why the file must be measured; "" if it need not be."""
         return self.find_reason(self.path) if self.path.exists() else "not measured"
 
 
 def maps_reason(path: Path) -> str:
-    """Return why the maps of instances are not those of the paper's figure."""
+    """Return why the maps of instances are not enough for the paper's figure, or ""."""
     names = [landscape.name for landscape in read_landscapes(path)]
     fitting = [name for name in names if name.startswith(MAPPED_SET)]
     if len(fitting) >= MAPPED_INSTANCES:
@@ -53,12 +53,12 @@ def maps_reason(path: Path) -> str:
 
 
 def evolution_reason(path: Path) -> str:
-    """Return why the maps of checkpoints are not enough."""
+    """Return why the maps of checkpoints are not enough, or ""."""
     return "" if len(read_landscapes(path)) > 1 else "of one checkpoint only"
 
 
 def times_reason(path: Path) -> str:
-    """Return why times of phases are not those of today's weights on a GPU."""
+    """Return why the times are not those of the shipped weights on a GPU, or ""."""
     times = json.loads(path.read_text(encoding="utf-8"))
     if "NVIDIA" not in times["hardware"]:
         return f"measured on {times['hardware']} instead of a GPU"
@@ -72,7 +72,7 @@ TIMES = FigureData(
     60.0,
     times_reason,
 )
-MAPS_COMMAND = ("tools.figures.latent_maps", "--minutes", "4")  # makes both files
+MAPS_COMMAND = ("tools.figures.latent_maps", "--minutes", "4")  # writes both files below
 INSTANCES = FigureData(
     "landscapes.npz",
     "maps of a latent space of two dimensions, on TSP150",
@@ -91,7 +91,7 @@ FIGURE_DATA = (TIMES, INSTANCES, EVOLUTION)
 
 
 def describe_data(data: Sequence[FigureData]) -> str:
-    """Return a line for each file that is to be measured, with its command."""
+    """Return a line for each file that must be measured, with its command."""
     lines: list[str] = []
     for each in data:
         if each.reason:
@@ -101,7 +101,7 @@ def describe_data(data: Sequence[FigureData]) -> str:
 
 
 def missing_commands(data: Sequence[FigureData]) -> dict[tuple[str, ...], float]:
-    """Return the commands that make what is missing, each once, with their seconds."""
+    """Return the commands that write the missing files, each once, with their seconds."""
     return {each.command: each.seconds for each in data if each.reason}
 
 
@@ -120,7 +120,7 @@ def measure_data(out: Path, seconds: float, data: Sequence[FigureData]) -> None:
 
 
 def collect_data(files: Sequence[Path], data: Sequence[FigureData]) -> list[Path]:
-    """Copy data of figures into the repository; return the other files."""
+    """Copy files of `data` into the repository; return the other files."""
     known = {each.name: each for each in data}
     others: list[Path] = []
     for path in files:

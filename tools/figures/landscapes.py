@@ -26,7 +26,7 @@ def draw_evolution(palette: Palette) -> Figure:
 
 
 def read_maps(path: Path) -> list[Landscape]:
-    """Return the landscapes of a file, none if it is not there."""
+    """Return the landscapes of a file; an empty list if the file does not exist."""
     return read_landscapes(path) if path.exists() else []
 
 
@@ -39,5 +39,5 @@ def draw_maps(maps: list[Landscape], palette: Palette) -> Figure:
     figure = recolour(draw_landscapes(maps), palette)
     for axes in figure.axes:
         if axes.images:
-            axes.set_facecolor(palette.grid)  # beyond the grid
+            axes.set_facecolor(palette.grid)  # around the grid, where there are no costs
     return figure

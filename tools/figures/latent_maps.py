@@ -3,11 +3,11 @@
     python -m tools.figures.latent_maps --minutes 4 --out FOLDER                 # with a GPU
     python -m tools.figures.latent_maps --policies A.safetensors B.safetensors --out FOLDER
 
-Without `--policies`, it first trains one by recipes/tsp100-latent.toml with policy.latent=2, and
-keeps checkpoints of the run in runs/latent2; a run that is there already is used again.
+Without `--policies`, it first trains a policy by recipes/tsp100-latent.toml with policy.latent=2.
+It keeps checkpoints in runs/latent2, and uses them again if they are already there.
 
-Writes FOLDER/landscapes.npz, the maps of the first instances for the last policy. With several
-policies it also writes FOLDER/evolution.npz, the maps of the first instance for each of them.
+Writes FOLDER/landscapes.npz, the maps of several instances for the last policy. With several
+policies it also writes FOLDER/evolution.npz, the map of the first instance for each policy.
 `python -m tools.tables --collect FOLDER/*` copies both into the repository.
 """
 
@@ -30,15 +30,14 @@ from tools.gap_tables import ROOT
 
 RECIPE = ROOT / "recipes" / "tsp100-latent.toml"
 CHANGES = ("init=tsp100-single", "policy.latent=2", "policy.amplify=30", "report=5")
-# Shares of the minutes of a run at which checkpoints are kept. The first and the last update are
-# kept in addition.
+# Shares of the minutes of a run after which checkpoints are kept, besides the first and the last
 KEPT_SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 CHECKPOINT = "update-{:07d}.safetensors"
 
 
 @dataclass(frozen=True)
 class MapSize:
-    """How many maps there are, and how fine they are."""
+    """How many maps there are, and how wide and fine they are."""
 
     set: str = MAPPED_SET
     instances: int = MAPPED_INSTANCES
@@ -49,17 +48,17 @@ class MapSize:
 
 
 def train_policies(folder: Path, minutes: float, changes: Sequence[str], device: str) -> list[Path]:
-    """Train in a folder, and return the checkpoints that are kept, in order of updates."""
+    """Train in a folder unless it has a policy; return the kept checkpoints in order of updates."""
     config = read_recipe(RECIPE, [*CHANGES, *changes])
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / RUN_FILES.policy).exists():
-        run(replace(config, updates=1), folder, 0.0, device)
-        run(config, folder, minutes, device)
+        train_one_run(replace(config, updates=1), folder, 0.0, device)
+        train_one_run(config, folder, minutes, device)
     return sorted(folder.glob(CHECKPOINT.replace("{:07d}", "*")))
 
 
-def run(config: TrainConfig, folder: Path, minutes: float, device: str) -> None:
-    """Train, and copy the policy whenever a share of the minutes is over, and at the end."""
+def train_one_run(config: TrainConfig, folder: Path, minutes: float, device: str) -> None:
+    """Train; copy the policy after each of `KEPT_SHARES` of the minutes, and at the end."""
     marks = [share * minutes for share in KEPT_SHARES]
     scratch = folder / "run"
     shutil.rmtree(scratch, ignore_errors=True)
@@ -92,7 +91,7 @@ def compute_maps(policy: Path, size: MapSize) -> list[Landscape]:
 
 
 def checkpoint_title(path: Path) -> str:
-    """Return what the map of a checkpoint is called: its number of updates, else its name."""
+    """Return the title of the map of a checkpoint: its number of updates, else its name."""
     digits = path.stem.removeprefix("update-")
     if not digits.isdigit():
         return path.stem
@@ -101,7 +100,7 @@ def checkpoint_title(path: Path) -> str:
 
 
 def write_maps(policies: Sequence[Path], size: MapSize, out: Path) -> list[Path]:
-    """Write the maps of instances, and with several policies those of checkpoints."""
+    """Write the maps of instances, and with several policies also the maps of checkpoints."""
     out.mkdir(parents=True, exist_ok=True)
     written = [out / INSTANCES.name]
     write_landscapes(written[0], compute_maps(policies[-1], size))

@@ -11,8 +11,8 @@ from rhumbline.problems.distributions.mutations import OPERATORS, mutate
 from tools.figures.style import Palette, add_common_legend, new_figure, title_panel
 
 CITIES = 100
-POWER = 0.5  # of the operators that take each city with this probability
-SEED = 86  # of the instance, and with the place of an operator of its random numbers
+POWER = 0.5  # probability of each city, for the operators that do not move a whole region
+SEED = 86  # of the instance; the random numbers of each operator also depend on its place
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Mutation:
 
     @property
     def is_moved(self) -> Bool[np.ndarray, "N"]:
-        """Whether each city has another position."""
+        """True for each city that the operator has moved."""
         return (self.before != self.after).any(axis=1)
 
 
 def make_mutations() -> list[Mutation]:
-    """Return one instance with a mutation by each operator."""
+    """Return the mutation of one instance by each operator."""
     before = np.random.default_rng(SEED).random((CITIES, 2))
     mutations: list[Mutation] = []
     for place, operator in enumerate(OPERATORS):
@@ -50,7 +50,7 @@ def draw_mutations(palette: Palette) -> Figure:
 
 
 def draw_mutation(axes: Axes, mutation: Mutation, palette: Palette) -> None:
-    """Draw moved cities in red, with a line from where they were, and the others in blue."""
+    """Draw moved cities in red, each with a line from its former position; the others in blue."""
     moved = mutation.is_moved
     for start, end in zip(mutation.before[moved], mutation.after[moved], strict=True):
         axes.plot(

@@ -1,4 +1,4 @@
-"""What docs/results/figures.md says below its figures: what they draw, and what is not measured."""
+"""Notes below the figures of docs/results/figures.md: what is drawn, and what is not measured."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -48,12 +48,12 @@ def describe_jssp_curves() -> str:
 
 def describe_ablation() -> str:
     """Return the note on the ablation, which may be drawn from another suite."""
-    suite = rows_of(curves.ABLATION[0])
+    suite = rows_of(curves.ABLATION_SUITE)
     drawn = curves.ablation_rows()
     note = describe_rows(suite)
-    if drawn and drawn[0].status.row.suite.name != curves.ABLATION[0]:
+    if drawn and drawn[0].status.row.suite.name != curves.ABLATION_SUITE:
         count = max((len(row.results) for row in drawn), default=0)
-        other = f"The figure shows the same searches in the suite `{curves.ABLATION[1]}`"
+        other = f"The figure shows the same searches in the suite `{curves.SUBSTITUTE_SUITE}`"
         note += f"\n\n{other}, on its first {count} instances:\n\n{describe_rows(drawn)}"
     return note
 
@@ -69,18 +69,18 @@ def describe_evolution() -> str:
 
 
 def describe_file(data: FigureData) -> str:
-    """Return what a file of maps holds, and how to make the one of the paper's figure."""
+    """Return what a file of maps holds, and how to measure it if that is needed."""
     maps = read_maps(data.path)
-    text = "Nothing of this figure was measured yet."
+    text = "Nothing in this figure has been measured yet."
     if maps:
         half_width = f"{maps[0].axis[-1]:g}"
         grid = f"{len(maps[0].axis)} x {len(maps[0].axis)} latents up to ±{half_width}"
         text = f"{len(maps)} maps of {grid}, {len(maps[0].means)} generations of CMA-ES."
-    return "\n\n".join([text, *to_measure(data)])
+    return "\n\n".join([text, *describe_missing(data)])
 
 
-def to_measure(data: FigureData) -> list[str]:
-    """Return why a file is to be measured, with the command; nothing if it is not."""
+def describe_missing(data: FigureData) -> list[str]:
+    """Return why a file must be measured, and the command; an empty list if it need not be."""
     if not data.reason:
         return []
     command = f"python -m {' '.join(data.command)} --out FOLDER"
@@ -88,19 +88,19 @@ def to_measure(data: FigureData) -> list[str]:
 
 
 def describe_times() -> str:
-    """Return the table of the time of the phases, beside the published one."""
+    """Return the table of the times of all phases, ours and the published ones."""
     if not TIMES.path.exists():
-        return "\n\n".join(["Not measured.", *to_measure(TIMES)])
+        return "\n\n".join(["Not measured.", *describe_missing(TIMES)])
     times = json.loads(TIMES.path.read_text(encoding="utf-8"))
     facts = f"{times['hardware']}, {times['date']}"
     note = f"Ours: one search of {times['attempts']:,} attempts ({facts}). "
     note += "Paper: one episode on a TPU v3-8, in which the encoding counts once."
     table = times_table(times["rows"], read_published()["time_tsp100"])
-    return "\n\n".join([table, note, *to_measure(TIMES)])
+    return "\n\n".join([table, note, *describe_missing(TIMES)])
 
 
 def times_table(rows: Sequence[Mapping], published: Mapping[str, float]) -> str:
-    """Return milliseconds and shares of each phase by number of instances, and as published."""
+    """Return a table of the milliseconds and share of each phase, ours and published."""
     heads = ["phase"]
     columns: list[Mapping[str, float]] = []
     for row in rows:
@@ -117,7 +117,7 @@ def times_table(rows: Sequence[Mapping], published: Mapping[str, float]) -> str:
 
 
 def time_text(column: Mapping[str, float], phase: str) -> str:
-    """Return the milliseconds of a phase and its share of all."""
+    """Return the milliseconds of a phase, and its share of the whole search."""
     if phase not in column:
         return "-"
     share = column[phase] / sum(column.values())
@@ -125,5 +125,5 @@ def time_text(column: Mapping[str, float], phase: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """Return a number with three digits at least, and without an exponent."""
+    """Return a number with three significant digits, or all digits from 100 on."""
     return f"{value:,.0f}" if value >= 100.0 else f"{value:.3g}"

@@ -1,7 +1,7 @@
 """The radar of six axes: the mean score of each method on the sets of a category.
 
-A score of mean costs is 0 for the worst method of a set, and 1 for the best. The methods are those
-that have results in every category; each set compares them on their common instances.
+The method with the highest mean cost on a set scores 0, the one with the lowest scores 1. The radar
+has the methods with results in every category; each set compares them on their common instances.
 """
 
 from matplotlib.figure import Figure

@@ -1,7 +1,7 @@
-"""The recorded rows that a figure draws, and the note on what is not measured or of older weights.
+"""The recorded rows that a figure draws, and the note on rows that are missing or out of date.
 
-Rows are those of `tools.tables`. A row is drawn by the results of one origin: complete ones of
-today's weights and settings if there are any, else the newest older ones.
+Rows are those of `tools.tables`. A row is drawn from results of one origin: complete results of
+the shipped weights and today's settings if there are any, else the newest results.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -76,7 +76,7 @@ def figure_rows(store: ResultStore, suite: str) -> list[FigureRow]:
 
 
 def choose_results(status: Status, candidates: Sequence[Result]) -> list[Result]:
-    """Return the results of the origin that is drawn: a complete current one, else the newest."""
+    """Return results of one origin: complete and up to date if there are any, else the newest."""
     groups = group_results(drop_missing(candidates), origin_of_result).values()
     if not groups:
         return []
@@ -98,12 +98,12 @@ def by_set(rows: Iterable[FigureRow]) -> dict[str, dict[str, FigureRow]]:
 
 
 def describe_rows(rows: Sequence[FigureRow]) -> str:
-    """Return a note on the rows of a figure that are not those of today's weights."""
+    """Return a note on the rows of a figure that are missing or out of date."""
     statuses = [row.status for row in rows]
     if all(status.is_complete for status in statuses):
         return "All rows were measured with the weights that are shipped today."
     newest = max((line.when[:10] for row in rows for line in row.results), default="")
     text = describe_statuses(statuses)
     if not newest:
-        return f"Nothing of this figure was measured yet.\n{text}"
-    return f"What is drawn was measured until {newest}.\n{text}"
+        return f"Nothing in this figure has been measured yet.\n{text}"
+    return f"The figure shows measurements until {newest}.\n{text}"

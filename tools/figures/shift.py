@@ -1,7 +1,7 @@
 """The difference to COMPASS over the power of mutations, for TSP and CVRP.
 
-(COMPASS - method) / COMPASS of mean costs, so that values below 0 are worse than COMPASS. Each
-power compares methods on the instances that all of them have.
+The difference is (COMPASS - method) / COMPASS of mean costs: values below 0 are worse than COMPASS.
+For each power, methods are compared on the instances that all of them have.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from tools.figures.style import (
 
 SUITES = {"TSP100": "mutated-tsp", "CVRP100": "mutated-cvrp"}
 BASE = "COMPASS"
-BAR_OFFSET = 0.012  # of the power, so that intervals of two methods do not hide each other
+BAR_OFFSET = 0.012  # between methods along the axis of powers, so that no interval hides another
 
 Points = dict[str, list[Point]]  # by method, in the order of powers
 
@@ -70,7 +70,7 @@ def differences(rows: Sequence[FigureRow]) -> Points:
 
 
 def published_differences(rows: Sequence[FigureRow]) -> Points:
-    """Return the published differences of each method, from its gap and from that of COMPASS."""
+    """Return the published differences of each method, from its gap and the gap of COMPASS."""
     base = {row.power: row.published for row in rows if row.method == BASE}
     points: Points = {}
     for row in rows:

@@ -25,7 +25,7 @@ class Palette:
     grid: str
     accent: str  # our default
     second: str  # COMPASS with our weights
-    third: str  # COMPASS in the paper
+    third: str  # COMPASS in the paper, and our search with the published settings
     others: tuple[str, ...]  # the other methods
 
     @property
@@ -55,8 +55,8 @@ PALETTES = {
     ),
 }
 
-# Patterns of methods that have the same colour in all figures, and the places of their colours in
-# `series`. Other methods take the colours that are left, in their order.
+# Patterns of methods, and the index of their colour in `Palette.series`, the same in all figures.
+# Other methods take the remaining colours in order.
 METHOD_COLOURS = {
     "default search(, job shop)?|CMA-ES, three components": 0,
     "COMPASS(, job shop)?|CMA-ES, one component": 1,
@@ -87,7 +87,7 @@ def colours_of(names: Iterable[str], palette: Palette) -> dict[str, str]:
 
 
 def colour_place(name: str) -> int | None:
-    """Return the place of the colour that a method has in all figures, if it has one."""
+    """Return the index of the colour that a method has in all figures, or None."""
     for pattern, place in METHOD_COLOURS.items():
         if re.fullmatch(pattern, name):
             return place
@@ -107,7 +107,7 @@ def new_figure(
 
 
 def style_panel(axes: Axes, palette: Palette) -> None:
-    """Set the colours of a panel, without a frame above and on the right."""
+    """Set the colours of a panel, and remove its frame above and on the right."""
     recolour_panel(axes, palette)
     axes.tick_params(labelsize=FONT_SIZE)
     axes.set_axisbelow(True)
@@ -179,7 +179,7 @@ def add_common_legend(figure: Figure, panels: Sequence[Axes], palette: Palette) 
 
 
 def write_svg(path: Path, figure: Figure) -> None:
-    """Write a figure; equal figures have equal bytes."""
+    """Write a figure. Equal figures give files with equal bytes."""
     content = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "rhumbline"}):
         figure.savefig(content, format="svg", metadata={"Date": None})

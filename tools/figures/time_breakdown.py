@@ -3,10 +3,10 @@
     python -m tools.figures.time_breakdown --out FOLDER        # about a minute on a GPU
 
 Writes FOLDER/time-breakdown.json, which `python -m tools.tables --collect` copies into the
-repository. A search makes 1,600 attempts from all starts, as the published one. It is timed for one
-instance, and on a GPU for many instances that are solved together.
+repository. Each search makes 1,600 attempts from all starts, like the published one. It is timed
+for one instance, and on a GPU also for 512 instances that are solved together.
 
-The device is waited for after each phase. Therefore the phases add up to the time of a search.
+Each phase ends with a wait for the device, so the phases add up to the time of the search.
 """
 
 import argparse
@@ -66,7 +66,7 @@ class TimedCMAES(CMAES):
     clock: PhaseClock | None = None
 
     def step(self, task: Task, state: CMAESState) -> Step:
-        """Try one generation; decoding is one phase, sampling and update another."""
+        """Try one generation. Decoding is one phase; sampling and the update are another."""
         clock = self.clock
         assert clock is not None, "a search without a clock is not timed"
         proposal = clock.measure("cmaes", lambda: self.propose(task, state))
@@ -92,14 +92,14 @@ def time_search(policy: Any, count: int, attempts: int, device: torch.device) ->
 
 
 def mean_times(times: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each phase, to four digits."""
+    """Return the mean time of each phase, to four significant digits."""
     return {
         phase: float(f"{sum(row[phase] for row in times) / len(times):.4g}") for phase in PHASES
     }
 
 
 def measure(counts: Sequence[int], repeats: int, attempts: int, device: torch.device) -> dict:
-    """Return what is written: a row of times for each number of instances."""
+    """Return the content of the file, with a row of times for each number of instances."""
     policy = load_policy(*TIMED_POLICY)
     rows: list[dict[str, Any]] = []
     for count in counts:

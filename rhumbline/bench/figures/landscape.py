@@ -26,11 +26,11 @@ SearchPath = tuple[Float[np.ndarray, "T B 2"], Float[np.ndarray, "T B"]]
 
 @dataclass(frozen=True)
 class GridLimits:
-    """Limits of grids."""
+    """How far a grid reaches, and how many of its latents are decoded at once."""
 
-    # Half the side of a grid: a search may leave the box [-1, 1] that latents were trained in
+    # Half the side of a grid. Latents were trained in the box [-1, 1], which a search may leave.
     half_width: float = 1.5
-    # Latents of an instance that are tried at once, which bounds the memory
+    # Latents of each instance in one rollout; bounds the memory
     max_latents: int = 2048
 
 

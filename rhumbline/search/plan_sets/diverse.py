@@ -119,7 +119,7 @@ def different_plans(
     plans: Sequence[Candidate],
     count: int,
 ) -> list[Candidate]:
-    """Return the cheapest plans of an instance that are not similar to a cheaper one."""
+    """Return the `count` cheapest plans of an instance, without those similar to a cheaper one."""
     ranked = sorted(plans, key=lambda c: c.cost)
     batch = problem.collate([instance])
     horizon = problem.horizon(batch)

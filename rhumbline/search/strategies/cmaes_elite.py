@@ -235,7 +235,7 @@ def replace_last_with_given(
 
 
 def has_learnable_plan(task: Task) -> bool:
-    """Return whether plans were given that the policy can learn from."""
+    """Return whether a plan came from outside the search, and the policy learns from such plans."""
     return any(task.account.given) and task.domain.search.learns_from_given_plans
 
 

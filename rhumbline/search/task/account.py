@@ -30,7 +30,7 @@ class Account:
     actions: Tensor | None = None  # [B, T]
     diverse_set: DiverseSet | None = None  # of the best different plans, if they are wanted
     warm: Sequence[Plan | None] = ()  # a plan to start from for each instance, or None
-    # Whether each instance has got a plan that the search has not made; empty if none has.
+    # True for each instance that has a plan from outside the search; empty if no instance has one
     given: list[bool] = field(default_factory=list[bool])
 
     @property

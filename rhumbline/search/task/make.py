@@ -75,7 +75,7 @@ def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
 
 
 def encode_plans(task: Task, plans: Sequence[Plan | None]) -> Int[Tensor, "B T"]:
-    """Return the action sequences of plans, as long as rollouts; those of no plan are zeros."""
+    """Return the action sequences of plans, as long as rollouts; zeros where a plan is None."""
     tools = task.plan_tools("a warm start")
     horizon = task.problem.horizon(task.batch)
     rows = list[list[int]]()
@@ -90,8 +90,8 @@ def encode_plans(task: Task, plans: Sequence[Plan | None]) -> Int[Tensor, "B T"]
 def enter_plans(task: Task, plans: Sequence[Plan | None]) -> list[Plan | None]:
     """Enter feasible plans of some instances into the account, between two steps of a search.
 
-    They cost no attempt. Each becomes the incumbent of its instance, which strategies read, if it
-    costs less on the device. The diverse set takes it like a rollout. Returns each plan as it is
+    The plans cost no attempt. A plan that costs less on the device becomes the incumbent of its
+    instance, which strategies read. The diverse set takes plans like rollouts. Returns each plan as
     decoded from its action sequence.
     """
     account = task.account

@@ -1,7 +1,7 @@
 """numba: the records that the route search works on, and their types for signatures.
 
-Nodes are unsigned numbers: numba tests every signed index for a count from the end, which took a
-tenth of the time of a step.
+Nodes are unsigned: numba checks every signed index for negative values, which count from the end of
+an array. The checks took a tenth of the time of a step.
 
 Memory grows with customers times neighbours, plus routes; the length of routes does not matter.
 """
