@@ -6,6 +6,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,16 +108,17 @@ def missing_commands(data: Sequence[FigureData]) -> dict[tuple[str, ...], float]
 
 def measure_data(out: Path, seconds: float, data: Sequence[FigureData]) -> None:
     """Run the commands that fit into some seconds. A command that fails does not stop others."""
+    deadline = time.monotonic() + seconds
     for command, needed in missing_commands(data).items():
-        if needed > seconds:
+        left = deadline - time.monotonic()
+        if needed > left:
             continue
         words = [sys.executable, "-m", *command, "--out", str(out)]
         print(" ".join(words[1:]), flush=True)
         try:
-            subprocess.run(words, cwd=ROOT, check=True, timeout=seconds)
+            subprocess.run(words, cwd=ROOT, check=True, timeout=left)
         except subprocess.SubprocessError as error:
             print(f"failed: {error}", flush=True)
-        seconds -= needed
 
 
 def collect_data(files: Sequence[Path], data: Sequence[FigureData]) -> list[Path]:
