@@ -16,7 +16,13 @@ from rhumbline.errors import MissingExtra
 from rhumbline.registry import Registry
 from rhumbline.weights import FOLDER as SHIPPED_FOLDER
 
-RESEARCH_WEIGHTS = ("cvrp100-latents", "cvrp100-single", "jssp-l2d", "tsp100-poppy", "tsp100-single")
+RESEARCH_WEIGHTS = (
+    "cvrp100-latents",
+    "cvrp100-single",
+    "jssp-l2d",
+    "tsp100-poppy",
+    "tsp100-single",
+)
 # In a clone they are found without being installed.
 RESEARCH_FOLDER = Path(__file__).parents[2] / "packages/research-weights/rhumbline_research_weights"
 
