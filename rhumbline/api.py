@@ -150,8 +150,7 @@ def solve(
     limits the threads on a CPU for the time of this call.
 
     `then` names what continues for the rest of the seconds, half of them at least. "auto" is our
-    own local search for each problem, where there are seconds and enough of them for each instance.
-    On a GPU it works at the same time as the search of few instances, if only seconds are given.
+    own local search for each problem, where there are seconds and enough of them for each instance;
     `then=None` gives all the time to the search of the policy. With `attempts` alone, or with
     `then=None` and `attempts`, equal seeds give equal results.
 

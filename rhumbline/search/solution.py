@@ -12,8 +12,6 @@ from rhumbline.domains import DOMAINS
 from rhumbline.errors import Infeasible, LimitExceeded, RhumbError
 from rhumbline.problems import Plan
 
-RELATIVE_ROUNDING = 1e-12  # of a sum of distances
-
 
 @dataclass(frozen=True)
 class CostChange:
@@ -136,7 +134,8 @@ def costs_less(cost: int | float, other: int | float) -> bool:
 
     Lengths that are added in another order differ by that much. Costs may be negative.
     """
-    rounding = RELATIVE_ROUNDING * abs(other)
+    relative_rounding = 1e-12  # of a sum of distances
+    rounding = relative_rounding * abs(other)
     return cost < other - rounding
 
 

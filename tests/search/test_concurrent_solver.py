@@ -112,6 +112,17 @@ def solver(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return fake
 
 
+@pytest.fixture
+def enabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switch the local search at the same time on."""
+    monkeypatch.setattr(concurrent, "TUNING", replace(concurrent.TUNING, enabled=True))
+
+
+def test_it_is_off_by_default() -> None:
+    """A GPU has not measured it, so even the best case keeps the order."""
+    assert not can_work_concurrently("cuda", Budget(seconds=10.0), "ils", 1, 8)
+
+
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Any:
     """Fail if a test leaves a thread running."""
@@ -154,7 +165,9 @@ def run(
         ({"instances": 9}, False),
     ],
 )
-def test_when_a_solver_works_at_the_same_time(changed: dict[str, Any], expected: bool) -> None:
+def test_when_a_solver_works_at_the_same_time(
+    enabled, changed: dict[str, Any], expected: bool
+) -> None:
     """It is our own, on the host of a GPU, under a time limit, with few instances."""
     default: dict[str, Any] = {
         "device_type": "cuda",
@@ -176,7 +189,7 @@ def test_when_a_solver_works_at_the_same_time(changed: dict[str, Any], expected:
     ],
 )
 def test_the_pipeline_decides_and_says_so(
-    policy, monkeypatch, device: str, budget: Budget, expected: bool, words: str
+    policy, enabled, monkeypatch, device: str, budget: Budget, expected: bool, words: str
 ) -> None:
     """The line before a group names the solver that works with the search, or after it."""
     instances = [CITIES]
