@@ -5,7 +5,6 @@ A landscape holds the greedy cost of each latent of a grid, and the path of CMA-
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,26 +23,13 @@ from rhumbline.search.task import Task
 SearchPath = tuple[Float[np.ndarray, "T B 2"], Float[np.ndarray, "T B"]]
 
 
-@dataclass(frozen=True)
-class GridLimits:
-    """How far a grid reaches, and how many of its latents are decoded at once."""
-
-    # Half the side of a grid. Latents were trained in the box [-1, 1], which a search may leave.
-    half_width: float = 1.5
-    # Latents of each instance in one rollout; bounds the memory
-    max_latents: int = 2048
-
-
-LIMITS = GridLimits()
-
-
 def compute_landscapes(
-    task: Task, points: int, generations: int, half_width: float = LIMITS.half_width
+    task: Task, points: int, generations: int, half_width: float = 1.5
 ) -> list[Landscape]:
     """Return the landscape of each instance of a task, on a grid of `points` by `points` latents.
 
-    The grid goes from -half_width to half_width along both axes. The cost of a latent is the best
-    greedy cost over all starts.
+    The grid goes from -half_width to half_width along both axes. Latents were trained in [-1, 1],
+    which a search may leave. The cost of a latent is the best greedy cost over all starts.
     """
     dimensions = task.policy.space.size
     if dimensions != 2:
@@ -92,11 +78,16 @@ def read_landscapes(path: Path) -> list[Landscape]:
         raise InputError.at(path, None, f"holds no landscapes ({error})") from error
 
 
-def grid_costs(task: Task, latents: Float[Tensor, "P 2"]) -> Float[np.ndarray, "B P"]:
-    """Return the cost of every latent for every instance, in the instances' own units."""
+def grid_costs(
+    task: Task, latents: Float[Tensor, "P 2"], max_latents: int = 2048
+) -> Float[np.ndarray, "B P"]:
+    """Return the cost of every latent for every instance, in the instances' own units.
+
+    One rollout decodes at most `max_latents` of each instance, which bounds the memory.
+    """
     scale = task.original_batch.scale[:, None]
     pieces: list[np.ndarray] = []
-    for piece in latents.split(LIMITS.max_latents):
+    for piece in latents.split(max_latents):
         task.forget()
         per_instance = piece.expand(task.count, -1, -1)
         rollouts = task.rollout(per_instance, 0.0)
